@@ -14,13 +14,11 @@ from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 import penstock
-from penstock.api import TopicPartition
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import queries as explanation
 from penstock.model import State
 from penstock.model.states import Progress
 from penstock.telemetry import Wait
-from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.task.waiting import CodeLocation, Hints, StackEntry
 
 FILE_SOURCE = "penstock.connectors.file.source.FileStreamSourceConnector"
@@ -72,26 +70,6 @@ def test_settings_of_the_worker_that_hold_for_a_connector_are_among_its_own(api:
     assert of_worker("s") == {**converter, "consumer.max.poll.records": "9"}
     found = {one["name"]: one for one in api.call("GET", "/connectors/s/explain")[1]["settings"]}
     assert found["topics"]["origin"] == "connector"
-
-
-def test_it_tells_which_road_records_took_and_why(api: Api) -> None:
-    api.create("a")
-    assert api.call("GET", "/connectors/a/explain")[1]["roads"] == []
-    for connector, road, why, count in (("a", "rows", "odd", 2), ("a", "columns", "", 3), ("b", "columns", "", 5)):
-        api.setup.metrics.counter(SPARK_RECORDS_TOTAL, connector=connector, road=road, why=why).add(count)
-
-    assert api.call("GET", "/connectors/a/explain")[1]["roads"] == [
-        {"road": "columns", "why": None, "records": 3},
-        {"road": "rows", "why": "odd", "records": 2},
-    ]
-
-
-def test_a_sink_tells_its_lag(api: Api) -> None:
-    api.call("POST", "/connectors", {"name": "s", "config": {"connector.class": SINK, "topics": "t"}})
-    api.setup.groups.groups["connect-s"] = {TopicPartition("t", 0): 90}
-    found = api.call("GET", "/connectors/s/explain")[1]
-    place = {"kafka_topic": "t", "kafka_partition": 0}
-    assert found["offsets"] == [{"partition": place, "offset": {"kafka_offset": 90}, "lag": 10}]
 
 
 def test_a_sink_is_explained_while_kafka_does_not_answer(api: Api) -> None:

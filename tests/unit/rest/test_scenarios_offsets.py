@@ -1,4 +1,4 @@
-"""Reading, altering and resetting offsets (KIP-875), with a probe and doubles."""
+"""Requests that read, alter and reset offsets (KIP-875); what they do is in ``tests/unit/herder``."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Iterator
 import pytest
 from testkit.connectors.probes import BOARD
 from testkit.doubles.control_plane import SINK, SOURCE
-from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.api import SinkConnector, TopicPartition
+from penstock.api import TopicPartition
 from penstock.errors import ConnectException, RetriableException
-from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.stores.offsets import OffsetWriter
 
 O = "/connectors/a/offsets"  # noqa: E741
 ALTERED = {"message": "The offsets for this connector have been altered successfully"}
@@ -73,36 +72,6 @@ def test_offsets_of_a_source_are_read_changed_and_reset(api: Api) -> None:
     assert api.setup.forgotten == [("a", [{"file": "f"}]), ("a", [{"file": "g"}]), ("a", None), ("a", None)]
 
 
-def test_a_source_partition_is_the_same_one_in_any_order_of_its_keys(api: Api) -> None:
-    source(api)
-    api.call("DELETE", O)
-    writer = OffsetWriter(api.setup.store, "a")
-    writer.put({"table": "t1", "db": "x"}, {"n": 5})
-    writer.flush()
-    change = {"offsets": [{"partition": {"db": "x", "table": "t1"}, "offset": {"n": 2}}]}
-    planned = {"partition": {"db": "x", "table": "t1"}, "current": {"n": 5}, "new": {"n": 2}}
-    assert api.call("PATCH", f"{O}?dry_run=true", change)[1]["offsets"] == [planned]
-    assert api.call("PATCH", O, change) == (200, ALTERED)
-    assert api.call("GET", O)[1] == change
-    assert OffsetReader(api.setup.store, "a").offset({"table": "t1", "db": "x"}) == {"n": 2}
-    assert api.call("DELETE", O) == (200, RESET)
-    assert OffsetReader(api.setup.store, "a").offset({"table": "t1", "db": "x"}) is None
-
-
-def test_a_reset_is_seen_by_a_connector_that_reads_in_start(api: Api) -> None:
-    source(api)
-    seen: list[object] = []
-    BOARD.on_start["a"] = lambda probe: seen.append(probe.context().offset_storage_reader().offset({"file": "f"}))
-    api.call("PUT", "/connectors/a/resume")
-    api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    api.call("PUT", "/connectors/a/stop")
-    api.setup.await_state("a", "STOPPED", [])
-    assert api.call("DELETE", O)[0] == 200
-    api.call("PUT", "/connectors/a/resume")
-    await_true(lambda: len(seen) == 2)
-    assert seen == [{"position": 8}, {"read": "f"}]
-
-
 def test_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
     sink(api)
     assert api.call("GET", O) == (200, {"offsets": [at(0, 5), at(1, 7)]})
@@ -114,21 +83,6 @@ def test_offsets_of_a_sink_are_those_of_its_group(api: Api) -> None:
     assert BOARD.altered[-1] == ("a", {TopicPartition("t", 0): None})
     assert api.setup.groups.groups == {}
     assert api.call("GET", O) == (200, {"offsets": []})
-
-
-@pytest.mark.parametrize("topics", [{}, {"topics": "", "topics.regex": "t."}])
-def test_a_reset_names_all_partitions_to_a_sink_whose_target_has_positions(
-    api: Api, monkeypatch: pytest.MonkeyPatch, topics: dict[str, str]
-) -> None:
-    monkeypatch.setattr(SinkConnector, "has_positions", True)
-    api.setup.groups.topics = {"t": 1, "t2": 2, "other": 1}
-    sink(api, **topics)
-    assert api.call("PATCH", O, {"offsets": [at(0, 2)]}) == (200, ALTERED)
-    # The group may have lost its offsets, or a task was killed before it had committed the first ones.
-    api.setup.groups.groups.clear()
-    assert api.call("DELETE", O) == (200, RESET)
-    read = [TopicPartition("t2", 0), TopicPartition("t2", 1)] if topics else [TopicPartition("t", 0)]
-    assert BOARD.altered[-1] == ("a", dict.fromkeys(read))
 
 
 @pytest.mark.parametrize("state", ["RUNNING", "PAUSED"])
@@ -160,30 +114,8 @@ def test_offsets_of_a_connector_that_is_not_stopped_stay(api: Api, state: str) -
         ({"offsets": [{"partition": {}, "ofset": {}}]}, "Unrecognized field ofset"),
         ({"offset": []}, "Unrecognized field offset"),
         ([], "must be a JSON object"),
-        ({"offsets": [{"offset": {"kafka_offset": 1}}]}, "cannot be null or missing"),
-        ({"offsets": [{"partition": {"kafka_topic": "t"}, "offset": None}]}, "must contain the keys 'kafka_topic'"),
-        ({"offsets": [at(0, 1, topic=None)]}, "Kafka topic names must be valid strings and may not be null"),  # type: ignore[arg-type]
-        ({"offsets": [at(None, 1)]}, "Kafka partitions must be valid numbers and may not be null"),
         ({"offsets": [at("x", 1)]}, "Partition values for sink connectors need to be integers."),
-        ({"offsets": [at(1.5, 1)]}, "Partition values for sink connectors need to be integers."),
-        ({"offsets": [at(2**31, 1)]}, "Partition values for sink connectors need to be integers."),
-        ({"offsets": [at(0, "x")]}, "following Kafka offset value in the provided offsets: 'x'. Offset values"),
-        ({"offsets": [at(0, True)]}, "in the provided offsets: 'true'. Offset values for sink connectors need to be"),
-        (
-            {"offsets": [{**at(0, 1), "offset": {"kafka_offset": None}}]},
-            "in the provided offsets: 'null'. Offset values for sink connectors need to be",
-        ),
-        ({"offsets": [at(0, 10**20)]}, f"in the provided offsets: '{10**20}'. Offset values for sink connectors"),
-        ({"offsets": [at(0, 1.5)]}, "in the provided offsets: '1.5'. Offset values for sink connectors need to be"),
-        (
-            {"offsets": [{**at(0, 1), "offset": {"kafka_offset": 1, "kafka_timestamp": 1}}]},
-            "has both 'kafka_offset' and 'kafka_timestamp'",
-        ),
-        ({"offsets": [at(-1, 1)]}, "must not be negative"),
-        ({"offsets": [at(0, -1)]}, "must not be negative"),
-        ({"offsets": [{"partition": at(0, 0)["partition"], "offset": {}}]}, "contain the key 'kafka_offset'"),
         ({"offsets": [at(9, 1)]}, "no topic partition t-9"),
-        ({"offsets": [at(0, 1, topic="nope")]}, "no topic partition nope-0"),
         ({"timestamp": "soon"}, "timestamp must be"),
         ({"timestamp": 1, "offsets": [at(0, 1)]}, "not both"),
     ],
@@ -194,13 +126,6 @@ def test_a_wrong_body_is_400_and_names_the_fault(api: Api, body: object, words: 
     assert status == 400
     assert words in message
     assert api.call("GET", O) == (200, {"offsets": [at(0, 5), at(1, 7)]})
-
-
-def test_a_sink_with_a_group_of_its_own_shows_and_changes_that(api: Api) -> None:
-    sink(api, **{"consumer.override.group.id": "mine"})
-    assert api.call("GET", O)[1] == {"offsets": [at(0, 5), at(1, 7)]}
-    api.call("PATCH", O, {"offsets": [at(0, 1)]})
-    assert api.setup.groups.groups == {"mine": {TopicPartition("t", 0): 1, TopicPartition("t", 1): 7}}
 
 
 def test_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api) -> None:
@@ -216,27 +141,6 @@ def test_zombie_sink_tasks_keep_offsets_from_being_changed(api: Api) -> None:
         assert api.call("GET", O) == (200, {"offsets": [at(0, 5)]})
     api.setup.groups.busy = False
     assert api.call("DELETE", O) == (200, RESET)
-
-
-@pytest.mark.parametrize(
-    "config",
-    [
-        pytest.param({"offsets.storage.topic": "mine"}, id="an offsets topic of its own"),
-        pytest.param({"exactly.once.support": "required"}, id="exactly once required"),
-    ],
-)
-def test_scenarios_74_and_75_a_standalone_worker_keeps_all_offsets_in_its_own_store(
-    api: Api, config: dict[str, str]
-) -> None:
-    """As in Java: topics of connectors for offsets and exactly-once delivery are things of distributed workers."""
-    source(api, **config)
-    assert len(api.call("GET", O)[1]["offsets"]) == 2
-    change = {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 4}}]}
-    assert api.call("PATCH", O, change) == (200, ALTERED)
-    assert OffsetReader(api.setup.store, "a").offset({"file": "f"}) == {"position": 4}
-    assert api.error("PUT", "/connectors/a/fence")[0] == 400
-    assert api.call("DELETE", O) == (200, RESET)
-    assert OffsetReader(api.setup.store, "a").offset({"file": "f"}) is None
 
 
 def test_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
@@ -260,41 +164,6 @@ def test_the_connector_may_not_say_refuse_or_not_support_it(api: Api) -> None:
         assert api.call("GET", O) == (200, {"offsets": []})
 
 
-def test_offsets_set_before_the_first_start_are_where_it_begins(api: Api) -> None:
-    body = {"name": "a", "config": {"connector.class": SOURCE}, "initial_state": "STOPPED"}
-    assert api.call("POST", "/connectors", body)[0] == 201
-    assert api.call("PATCH", O, {"offsets": [{"partition": {"file": "f"}, "offset": {"position": 3}}]})[0] == 200
-    api.call("PUT", "/connectors/a/resume")
-    api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    reader = BOARD.instances["a"][0].context().offset_storage_reader()
-    assert reader.offset({"file": "f"}) == {"position": 3}
-
-
-def test_a_sink_begins_where_its_offsets_were_set_before_its_first_start(api: Api) -> None:
-    body = {"name": "a", "config": {"connector.class": SINK, "topics": "t"}, "initial_state": "STOPPED"}
-    assert api.call("POST", "/connectors", body)[0] == 201
-    assert api.call("GET", O) == (200, {"offsets": []})
-    assert api.call("PATCH", O, {"offsets": [at(0, 3)]}) == (200, ALTERED)
-    api.call("PUT", "/connectors/a/resume")
-    api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    # The task joins this group, and begins where it is.
-    assert api.setup.groups.groups == {"connect-a": {TopicPartition("t", 0): 3}}
-
-
-def test_offsets_that_a_store_cannot_keep_are_refused(api: Api) -> None:
-    source(api)
-    status, message = api.error("PATCH", O, {"offsets": [{"partition": {"file": ["f"]}, "offset": {"position": 1}}]})
-    assert (status, "may only hold primitive values" in message) == (400, True)
-    assert BOARD.altered == []
-
-
-def test_offsets_outlive_their_connector(api: Api) -> None:
-    source(api)
-    api.call("DELETE", "/connectors/a")
-    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
-    assert len(api.call("GET", O)[1]["offsets"]) == 2
-
-
 # ------------------------------------------------------------------ beyond Java
 def test_a_dry_run_tells_what_would_be_read_again_and_changes_nothing(api: Api) -> None:
     sink(api)
@@ -310,13 +179,6 @@ def test_a_dry_run_tells_what_would_be_read_again_and_changes_nothing(api: Api) 
     assert BOARD.altered == []
 
 
-def test_a_dry_run_works_while_the_connector_runs(api: Api) -> None:
-    source(api, "RUNNING")
-    plan = api.call("DELETE", f"{O}?dry_run=true")[1]
-    assert plan["offsets"][0] == {"partition": {"file": "f"}, "current": {"position": 8}, "new": None}
-    assert len(api.call("GET", O)[1]["offsets"]) == 2
-
-
 def test_a_sink_can_be_set_to_a_time(api: Api) -> None:
     sink(api)
     assert api.call("PATCH", O, {"timestamp": "1970-01-01T00:00:03Z"}) == (200, ALTERED)
@@ -326,12 +188,6 @@ def test_a_sink_can_be_set_to_a_time(api: Api) -> None:
     entry = {"partition": at(1, 0)["partition"], "offset": {"kafka_timestamp": 90_000}}
     assert api.call("PATCH", O, {"offsets": [entry]}) == (200, ALTERED)
     assert api.call("GET", O)[1] == {"offsets": [at(0, 4), at(1, 90)]}
-
-
-def test_a_source_cannot_be_set_to_a_time(api: Api) -> None:
-    source(api)
-    status, message = api.error("PATCH", O, {"timestamp": 5})
-    assert (status, "only the offsets of sinks" in message) == (400, True)
 
 
 # ------------------------------------------------------------------ topics

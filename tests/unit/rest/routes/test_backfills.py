@@ -68,15 +68,6 @@ def test_a_backfill_is_cancelled(api: Api) -> None:
     assert ended(api)["state"] == "CANCELLED"
 
 
-@pytest.mark.parametrize("path", ["/stop", "/restart"])
-def test_a_backfill_ends_with_the_instance_of_its_connector(api: Api, path: str) -> None:
-    sink(api)
-    api.call("POST", B, {"offsets": [RANGE]})
-    api.call("POST" if path == "/restart" else "PUT", f"/connectors/a{path}")
-    body = ended(api)
-    assert (body["state"], "was stopped, changed, deleted or moved" in body["trace"]) == ("FAILED", True)
-
-
 @pytest.mark.parametrize(
     ("body", "text"),
     [
@@ -119,31 +110,6 @@ def test_who_is_not_there_or_has_no_tasks_and_a_source_are_refused(api: Api) -> 
     api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
     api.setup.await_state("a", "RUNNING", ["RUNNING"])
     assert api.call("POST", B, {"from": 1}) == (400, {"error_code": 400, "message": "Connector a goes by positions"})
-
-
-def test_a_source_reads_a_range_of_positions_with_the_settings_of_its_tasks(api: Api) -> None:
-    api.call("POST", "/connectors", {"name": "a", "config": {"connector.class": SOURCE}})
-    api.setup.await_state("a", "RUNNING", ["RUNNING"])
-    body = {"offsets": {"from": "x", "to": 7}, "of": "f"}
-    reads = [{"partition": {"file": "f"}, "from": "x", "to": 7, "rows": None}]
-    plan = {"name": "a", "dry_run": True, "reads": reads, "total": None, "writes": "its topic"}
-    assert api.call("POST", f"{B}?dry_run=true", body) == (200, plan)
-    status, answer = api.call("POST", B, body)
-    assert (status, answer["total"], answer["positions"]) == (202, None, [])
-    task: Any = api.setup.tasks[-1]
-    (share,) = task.request.backfill.shares
-    assert share.read_config() == task.request.task_config
-    task.all_done = True
-    assert ended(api)["state"] == "COMPLETED"
-
-
-def test_a_range_without_messages_is_not_begun(api: Api) -> None:
-    sink(api)
-    status, answer = api.call("POST", B, {"from": 50})
-    assert (status, answer["message"]) == (
-        404,
-        "Connector a has no messages in that range: there is nothing to read again",
-    )
 
 
 class Owner:
