@@ -41,6 +41,8 @@ log = logging.getLogger(__name__)
 
 #: The number of times that a worker tries to read the config topic before it stops its instances.
 _SYNC_TRIES: Final = 5
+#: The shortest pause between two of them, also where lost work does not wait: each costs the others a round.
+_LEAST_BACK_OFF_S: Final = 1.0
 _CLOSE_S: Final = 3.0
 
 
@@ -450,7 +452,7 @@ class WorkerGroup(GroupEvents):
     def _back_off_s(self, tries_left: int) -> float:
         if self._settings.connect_protocol == "eager":
             return self._settings.worker_unsync_backoff_ms / 1000
-        return self._settings.max_rebalance_delay_ms / 10_000 / tries_left
+        return max(_LEAST_BACK_OFF_S, self._settings.max_rebalance_delay_ms / 10_000 / tries_left)
 
     def _drop_out(self, reason: str) -> None:
         log.warning("This worker stops its connectors and tasks: %s", reason)

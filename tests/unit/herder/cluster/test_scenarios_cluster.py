@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 from testkit.simulated_cluster import SimulatedCluster
 
-from penstock.errors import ConflictException, ConnectException
+from penstock.errors import BadRequestException, ConflictException, ConnectException, NotFoundException
 from penstock.herder.membership import NotHereException
+from penstock.kafka.group.events import RoundJoined
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
+from penstock.model.cluster_config import connector_entries
 
 QUICK = {"heartbeat.interval.ms": "1000", "session.timeout.ms": "6000", "scheduled.rebalance.max.delay.ms": "0"}
 
@@ -268,3 +270,73 @@ def test_a_request_fails_once_when_somebody_has_fenced_the_leaders_producer() ->
         assert {"x", "y"} <= cluster.configured()
     finally:
         cluster.close()
+
+
+def test_tasks_are_restarted_by_their_connector_wherever_they_run(cluster: SimulatedCluster) -> None:
+    cluster.put("x", 3)
+    cluster.settle()
+    for wanted in ([0, 2], None):
+        mark = len(cluster.story)
+        cluster.owner("x").herder.restart_tasks("x", wanted)
+        cluster.loop.run_for(5)
+        assert began(cluster, mark) == [f"x-{task}" for task in wanted or range(3)]
+        assert states(cluster, "x") == {(State.RUNNING,) * 4}
+
+
+def test_a_worker_that_cannot_read_the_config_topic_stops_what_it_runs_until_it_can(cluster: SimulatedCluster) -> None:
+    cluster.put("x", 6)
+    cluster.settle()
+    blind = next(node for node in cluster.present() if node is not cluster.leader())
+    blind.config.readable = False
+    cluster.put("y", 3)
+    cluster.until(lambda: not blind.worker.running)
+    # The others have its work for as long as it is away.
+    cluster.until(lambda: len({unit for node in cluster.present() for unit in node.worker.running}) == 11)
+    blind.config.readable = True
+    cluster.settle()
+    assert blind.worker.running
+
+
+def test_a_leader_that_cannot_read_what_a_member_has_read_gives_way_to_another(cluster: SimulatedCluster) -> None:
+    cluster.put("x", 3)
+    cluster.settle()
+    leader = cluster.leader()
+    assert leader is not None
+    leader.config.readable = False
+    settings = {"connector.class": "Simulated", "tasks.max": "2"}
+    cluster.log.append(connector_entries("y", settings, TargetState.STARTED))
+    cluster.add("d")
+    cluster.until(lambda: "y" in {unit for node in cluster.present() for unit in node.worker.running})
+    assert "y" not in leader.worker.running
+    leader.config.readable = True
+    cluster.until(lambda: cluster.stable() and states(cluster, "y") == {(State.RUNNING,) * 3})
+
+
+def test_a_worker_that_cannot_read_its_assignment_asks_for_another(cluster: SimulatedCluster) -> None:
+    cluster.put("x", 3)
+    cluster.settle()
+    node = cluster.present()[0]
+    before = node.group.place
+    node.group.joined(RoundJoined(before.member_id, before.generation, str(before.protocol), b"\x00"))
+    cluster.until(lambda: node.group.place.generation > before.generation)
+    cluster.settle()
+
+
+def test_requests_of_workers_to_each_other_that_cannot_be_are_refused(cluster: SimulatedCluster) -> None:
+    with pytest.raises(NotFoundException, match="Connector x not found"):
+        cluster.ask(lambda leader: leader.put_task_configs("x", [{}]))
+    with pytest.raises(BadRequestException, match="disabled on this worker: there is nothing to fence"):
+        cluster.ask(lambda leader: leader.fence_zombies("x"))
+    cluster.ask(lambda leader: leader.put_connector("x", {"connector.class": "Simulated"}, target=TargetState.STOPPED))
+    with pytest.raises(BadRequestException, match="it is stopped, and has no tasks"):
+        cluster.ask(lambda leader: leader.put_task_configs("x", [{}]))
+
+
+def test_a_log_level_of_the_cluster_reaches_every_worker(
+    cluster: SimulatedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[tuple[str, str, str]] = []
+    for node in cluster.present():
+        monkeypatch.setattr(node.services, "_set_level", lambda *level, name=node.name: said.append((name, *level)))
+    assert cluster.answer(cluster.present()[0].herder.set_cluster_level("penstock.x", "WARN"))
+    cluster.until(lambda: sorted(said) == [(name, "penstock.x", "WARN") for name in "abc"])
