@@ -317,7 +317,7 @@ def test_a_worker_that_cannot_read_its_assignment_asks_for_another(cluster: Simu
     cluster.settle()
     node = cluster.present()[0]
     before = node.group.place
-    node.group.joined(RoundJoined(before.member_id, before.generation, str(before.protocol), b"\x00"))
+    node.group.joined(RoundJoined(before.generation, before.member_id, "penstock", b"\x00"))
     cluster.until(lambda: node.group.place.generation > before.generation)
     cluster.settle()
 
