@@ -123,6 +123,8 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_and_files_of_e
             **files.JSON,
             "topics": lines,
             "store.url": store,
+            # Moto's buckets are those of all tests of this process.
+            "topics.dir": "killed",
             "flush.size": "50",
             "rotate.schedule.interval.ms": "900",
         },
@@ -172,7 +174,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_and_files_of_e
         return [found, iceberg(f"default.{topic}", uri=uri, warehouse=f"file://{there}")]
 
     def in_bucket() -> list[int]:
-        return files.ids(s3.objects(f"topics/{lines}/"))
+        return files.ids(s3.objects(f"killed/{lines}/"))
 
     def in_directory() -> list[int]:
         return files.ids(files.in_directory(tmp_path / "files" / "topics"))
@@ -208,7 +210,7 @@ def test_workers_that_are_killed_leave_each_record_once_in_tables_and_files_of_e
     for rows in keyed():
         assert sorted(row["id"] for row in rows) == newest
     assert in_bucket() == in_directory() == list(range(count))
-    assert {key.split("/")[2] for key in s3.objects(f"topics/{lines}/")} == {"kind=a", "kind=b", "kind=c"}
+    assert {key.split("/")[2] for key in s3.objects(f"killed/{lines}/")} == {"kind=a", "kind=b", "kind=c"}
     assert "Uploads" not in s3.client.list_multipart_uploads(Bucket="archive")
 
 
