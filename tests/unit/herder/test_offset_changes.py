@@ -11,7 +11,13 @@ from testkit.doubles.control_plane import SINK, SOURCE, Setup, running
 from testkit.waiting import await_true
 
 from penstock.api import SinkConnector, TopicPartition
-from penstock.errors import BadRequestException, ConflictException, ConnectException, NotFoundException
+from penstock.errors import (
+    BadRequestException,
+    ConflictException,
+    ConnectException,
+    NotFoundException,
+    RetriableException,
+)
 from penstock.herder.offset_changes import AlterRequest, OffsetEntry, sink_offsets
 from penstock.model import TargetState
 from penstock.stores.offsets import OffsetReader, OffsetWriter
@@ -215,7 +221,8 @@ def test_the_connector_may_not_say_refuse_or_not_support_it(setup: Setup) -> Non
     assert "manually altered in the system that the connector uses" in message
     assert "manually reset" in reset(setup)["message"]
     for error, kind, words in (
-        (ConnectException("not that one"), ConnectException, "not that one"),
+        (ConnectException("not that one"), BadRequestException, "not that one"),
+        (RetriableException("not now"), RetriableException, "not now"),
         (NotImplementedError(), BadRequestException, "doesn't support external modification of offsets$"),
         (NotImplementedError("use psql"), BadRequestException, "modification of offsets: use psql"),
         (KeyError("x"), ConnectException, "its alter_offsets raised KeyError: 'x'"),
