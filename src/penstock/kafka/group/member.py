@@ -129,7 +129,7 @@ class GroupMember:
         """
         self._state.reason = reason
         self._state.asked += 1
-        self._state.wanted = True
+        self._state.requested = True
         self._post(GroupLife.rejoin)
 
     def polled(self) -> None:
@@ -148,7 +148,7 @@ class GroupMember:
         Args:
             reason: For the broker's log.
         """
-        self._state.wanted = False
+        self._state.requested = False
         self._post(lambda life: life.leave(reason))
 
     def close(self, timeout_s: float, reason: str = "the worker stops") -> bool:

@@ -266,7 +266,7 @@ class MemberState:
         standing: Decides if the member may consider itself a member.
         counts: Its statistics.
         view: A snapshot that any thread may read.
-        wanted: The owner wants to be in the group. Written by any thread.
+        requested: The owner wants to be in the group. Written by any thread.
         unpolled: It left because the owner did not respond; the next sign of life from the owner ends this state.
         closing: It has to end. Written by any thread.
         asked: The number of requests of the owner to join again. Written by any thread.
@@ -278,7 +278,7 @@ class MemberState:
     standing: Standing
     counts: GroupCounts = field(default_factory=GroupCounts)
     view: GroupView = field(default_factory=GroupView)
-    wanted: bool = True
+    requested: bool = True
     unpolled: bool = False
     closing: bool = False
     asked: int = 0
@@ -289,4 +289,4 @@ class MemberState:
     @property
     def joins(self) -> bool:
         """True if the member shall be in the group."""
-        return self.wanted and not self.unpolled and not self.closing
+        return self.requested and not self.unpolled and not self.closing

@@ -292,15 +292,15 @@ _opened: list[tuple[tuple[InternalTopic, str], MadeLog, Markers]] = []
 
 
 def _markers_of(delivery: MessageTarget) -> tuple[MadeLog, Markers]:
-    wanted = (delivery.markers, repr(sorted(delivery.log.reader.items())))
+    requested = (delivery.markers, repr(sorted(delivery.log.reader.items())))
     for what, made, markers in _opened:
-        if what == wanted:
+        if what == requested:
             return made, markers
     while _opened:
         _opened.pop()[1].stop()
     made, markers = MadeLog(delivery.markers, delivery.log, delivery.admin), Markers()
     made.start(markers.take, _PATIENCE_S)
-    _opened.append((wanted, made, markers))
+    _opened.append((requested, made, markers))
     return made, markers
 
 

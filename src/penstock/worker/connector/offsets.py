@@ -190,10 +190,10 @@ class ConnectorOffsets(Protocol):
     ) -> SinkPlan:
         """Computes the result of a change without making it."""
 
-    def partitions_of(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[TopicPartition]:
+    def partitions_of(self, connector: str, config: Mapping[str, str], requested: Subscription) -> list[TopicPartition]:
         """The partitions of the topics that a sink reads."""
 
-    def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
+    def topic_faults(self, connector: str, config: Mapping[str, str], requested: Subscription) -> list[str]:
         """Returns the reasons why topics that a sink reads cannot be read."""
 
 
@@ -334,20 +334,20 @@ class WorkerOffsets:
             before = {at: committed[at].offset for at in offsets if at in committed}
             return SinkPlan(before, dict(offsets), admin.beginning_offsets(offsets), admin.end_offsets(offsets))
 
-    def partitions_of(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[TopicPartition]:
+    def partitions_of(self, connector: str, config: Mapping[str, str], requested: Subscription) -> list[TopicPartition]:
         with self._admin(connector, config) as (admin, _):
-            if wanted.pattern is None:
-                return sorted(admin.existing_partitions(wanted.topics))
-            return sorted(one for one in admin.existing_partitions(None) if wanted.covers(one.topic))
+            if requested.pattern is None:
+                return sorted(admin.existing_partitions(requested.topics))
+            return sorted(one for one in admin.existing_partitions(None) if requested.covers(one.topic))
 
-    def topic_faults(self, connector: str, config: Mapping[str, str], wanted: Subscription) -> list[str]:
+    def topic_faults(self, connector: str, config: Mapping[str, str], requested: Subscription) -> list[str]:
         with self._admin(connector, config) as (admin, _):
             there = {at.topic for at in admin.existing_partitions(None)}
-            if wanted.pattern is not None:
+            if requested.pattern is not None:
                 regex = config.get("topics.regex")
-                matching = any(wanted.covers(topic) for topic in there)
+                matching = any(requested.covers(topic) for topic in there)
                 return [] if matching else [f"no topic that this worker may see matches topics.regex={regex}"]
-            return [fault for topic in wanted.topics if topic not in there if (fault := _topic_fault(admin, topic))]
+            return [fault for topic in requested.topics if topic not in there if (fault := _topic_fault(admin, topic))]
 
     @contextmanager
     def _admin(self, connector: str, config: Mapping[str, str]) -> Iterator[tuple[GroupAdmin, SinkGroup]]:

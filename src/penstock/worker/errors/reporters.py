@@ -272,7 +272,7 @@ HEADER_PREFIX: Final = "__connect.errors."
 _CLOSE_S: Final = 5.0
 
 
-class LetterSender(Protocol):
+class DeadLetterSender(Protocol):
     """The part of ``penstock.kafka.producer.record_producer.RecordProducer`` that the queue needs; see there."""
 
     def send(self, record: ProducerRecord, answer: Answer) -> None:
@@ -331,7 +331,7 @@ class DeadLetterQueue:
     """
 
     def __init__(
-        self, settings: DeadLetterSettings, task: ConnectorTaskId, producer: LetterSender, counts: ErrorCounts
+        self, settings: DeadLetterSettings, task: ConnectorTaskId, producer: DeadLetterSender, counts: ErrorCounts
     ) -> None:
         self._settings = settings
         self._task = task

@@ -511,23 +511,23 @@ class SinkPauses:
         if new := held - self._held:
             self._hold(new)
         self._held = held
-        wanted = self._wanted()
-        if (wanted, self._everything) != (self._applied, self._told_everything):
+        requested = self._to_pause()
+        if (requested, self._everything) != (self._applied, self._told_everything):
             self._told_everything = self._everything
-            self._fetcher.set_paused(wanted - self._applied, self._applied - wanted, everything=self._everything)
-            self._applied = wanted
+            self._fetcher.set_paused(requested - self._applied, self._applied - requested, everything=self._everything)
+            self._applied = requested
 
     def assigned(self, partitions: Iterable[TopicPartition]) -> frozenset[TopicPartition]:
         """Partitions have come, of which nothing was fetched; gives all that do not deliver for now."""
         self._held |= self._context.paused & frozenset(partitions)
-        self._applied = self._wanted()
+        self._applied = self._to_pause()
         return self._applied
 
     def forget(self, gone: frozenset[TopicPartition]) -> None:
         self._applied -= gone
         self._held -= gone
 
-    def _wanted(self) -> frozenset[TopicPartition]:
+    def _to_pause(self) -> frozenset[TopicPartition]:
         assigned = self._partitions.assigned
         return assigned if self._everything else self._context.paused & assigned
 

@@ -102,8 +102,8 @@ class CommitHooks:
 
     def add(self, source: PolledBatch, submission: Submission) -> None:
         """Note a batch, in the order of polls, before any of its rows is settled."""
-        wanted = self.wants_frames if isinstance(source, SourceFrame) else self._each or self._wants_metadata
-        if wanted:
+        requested = self.wants_frames if isinstance(source, SourceFrame) else self._each or self._wants_metadata
+        if requested:
             told = _Told(source, submission)
             self._by_submission[id(submission)] = told
             self._queue.append(told)
