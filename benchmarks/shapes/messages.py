@@ -152,7 +152,7 @@ KILOBYTE: Final = Shape(
     [_field("id", "int64"), *(_field(f"field{number}", "string") for number in range(10))],
     lambda row: {"id": row, **{f"field{number}": "abcdefghij" * 8 for number in range(10)}},
     keys=True,
-    weight=4,
+    weight=2,
     tasks=4,
     compression="lz4",
 )

@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from benchmarks.shapes.messages import FLAT, NESTED, Shape
+from benchmarks.shapes.messages import FLAT, KILOBYTE, NESTED, Shape
 
 from penstock.api import ValueForm
 from penstock.converters.headers import SimpleHeaderConverter
@@ -125,14 +125,14 @@ def alike(shape: Shape) -> Iterator[Sequence[bytes]]:
     return itertools.repeat([value for _, value in shape.json(ROWS, schemas=False)])
 
 
-def odd(percent: int) -> Iterator[Sequence[bytes]]:
+def odd(percent: int, shape: Shape = FLAT) -> Iterator[Sequence[bytes]]:
     others = itertools.cycle(ODD)
-    usual = next(alike(FLAT))
+    usual = next(alike(shape))
     return itertools.repeat([next(others) if row * percent % 100 < percent else one for row, one in enumerate(usual)])
 
 
-def new_fields() -> Iterator[Sequence[bytes]]:
-    usual = next(alike(FLAT))
+def new_fields(shape: Shape = FLAT) -> Iterator[Sequence[bytes]]:
+    usual = next(alike(shape))
     for number in itertools.count():
         yield [b'{"new%d":%d,%b' % (number, row, one[1:]) for row, one in enumerate(usual)]
 
@@ -155,6 +155,16 @@ MOST = {
     ValueForm.COLUMNS: (1.9, 1.6, 3, 6, 4, 1.5, 4),
 }
 
+#: The same of 1 KB, as records: what a batch of them may cost.
+LARGE: dict[str, tuple[Callable[[], Iterator[Sequence[bytes]]], int, float]] = {
+    "1 KB": (lambda: alike(KILOBYTE), 1, 0.85),
+    "2 % odd": (lambda: odd(2, KILOBYTE), 1, 0.95),
+    "10 % odd": (lambda: odd(10, KILOBYTE), 1, 1.05),
+    "50 % odd": (lambda: odd(50, KILOBYTE), 1, 1.35),
+    "new fields in each batch": (lambda: new_fields(KILOBYTE), 1, 0.9),
+    "fifty topics": (lambda: alike(KILOBYTE), 50, 0.9),
+}
+
 
 @pytest.mark.parametrize("form", MOST, ids=lambda form: "records" if form is None else form.value)
 @pytest.mark.parametrize("mix", MIXES)
@@ -162,8 +172,15 @@ def test_messages_of_any_mix_cost_a_sink_no_more_than_their_share_of_single_ones
     form: ValueForm | None, mix: str
 ) -> None:
     batches, topics = MIXES[mix]
-    most = MOST[form][list(MIXES).index(mix)]
+    check(form, batches, topics, MOST[form][list(MIXES).index(mix)])
 
+
+@pytest.mark.parametrize("mix", LARGE)
+def test_large_messages_of_any_mix_cost_a_record_sink_no_more_than_single_ones(mix: str) -> None:
+    check(None, *LARGE[mix])
+
+
+def check(form: ValueForm | None, batches: Callable[[], Iterator[Sequence[bytes]]], topics: int, most: float) -> None:
     seen = []
     for _ in range(TRIES):
         cost, alone = at_once_us(form, batches(), topics), one_by_one_us(form, batches())

@@ -92,18 +92,17 @@ def read_schemaless_column(column: pa.ChunkedArray, others: Sequence[int] = ()) 
     if column.null_count == rows:
         return [None] * rows, []
     odd = sorted({*others, *_inexact_rows(column)})
-    if odd:
-        left = np.zeros(rows, dtype=bool)
-        left[odd] = True
-        column = pc.if_else(pa.array(left), pa.scalar(None, column.type), column)
-    if column.null_count:
-        column = column.fill_null(b"null")
+    hidden = column.is_null().to_numpy() if column.null_count else np.zeros(rows, dtype=bool)
+    hidden[odd] = True
     values: list[object] = []
     # One function call for each message would take as long as the parser.
     keep, parse = values.append, orjson.loads
     # Messages of 1 KB leave the processor's cache before the parser comes to them if all are copied at once.
     for start in range(0, rows, _AT_A_TIME):
-        for message in column.slice(start, _AT_A_TIME).to_pylist():
+        messages = column.slice(start, _AT_A_TIME).to_pylist()
+        for place in np.flatnonzero(hidden[start : start + _AT_A_TIME]).tolist():
+            messages[place] = b"null"
+        for message in messages:
             try:
                 keep(parse(message))
             except orjson.JSONDecodeError:
