@@ -1,7 +1,6 @@
 """Files of a directory or an object store both ways. The packages ``sink`` and ``source`` have the connectors.
 
-- ``file_schemas``: schemas in the metadata of files. Pure.
-- ``columns``: the columns of values. Pure.
+- ``columns``: the columns of values, and schemas in the metadata of files. Pure.
 
 ``penstock.files``, which is public, handles open files and stores.
 """

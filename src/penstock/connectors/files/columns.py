@@ -1,12 +1,17 @@
 """Columns of a file: the fields of the values, and keys, headers and positions of the messages.
 
-Main function: ``columns_of``. Pure; any thread. Source: Penstock's own.
+Main functions: ``columns_of``; ``metadata_of_schemas`` and ``schema_in`` keep Connect's schemas in the metadata of
+files, so that a topic can be restored with its schemas. Pure; any thread.
+
+Source: Penstock's own; the form in which ``JsonConverter`` writes schemas.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from decimal import Context, Decimal
+from functools import lru_cache
 from typing import Any, Final
 
 import pyarrow as pa
@@ -16,7 +21,7 @@ from penstock.api import SinkFrame
 from penstock.api.arrow import is_list, is_variant, one_array
 from penstock.api.frames.variant_fields import Variants
 from penstock.data import Decimal as DecimalSchema
-from penstock.data import Schema, Type
+from penstock.data import Field, Schema, Type
 from penstock.errors import DataException
 from penstock.files.widening import conform, inferred
 
@@ -75,10 +80,10 @@ def values_of(column: pa.ChunkedArray, schema: Schema | None) -> pa.Array:
     array = one_array(column)
     if is_variant(array.type):
         return inferred(Variants.of(pa.chunked_array([array])).objects())
-    return _plain(array, schema)
+    return _without_digits(array, schema)
 
 
-def _plain(array: pa.Array, schema: Schema | None) -> pa.Array:
+def _without_digits(array: pa.Array, schema: Schema | None) -> pa.Array:
     kind = array.type
     if not _has_digits(kind):
         return array
@@ -86,7 +91,7 @@ def _plain(array: pa.Array, schema: Schema | None) -> pa.Array:
         return _decimals(array, schema)
     if pa.types.is_struct(kind):
         schemas = [_field_schema(schema, one.name) for one in kind]
-        members = [_plain(pc.struct_field(array, [index]), one) for index, one in enumerate(schemas)]
+        members = [_without_digits(pc.struct_field(array, [index]), one) for index, one in enumerate(schemas)]
         fields = [pa.field(one.name, member.type) for one, member in zip(kind, members, strict=True)]
         return pa.StructArray.from_arrays(members, fields=fields, mask=array.is_null())
     # Decimals inside of lists and maps.
@@ -138,3 +143,67 @@ def _objects(value: Any, kind: pa.DataType) -> Any:
     if pa.types.is_map(kind):
         return {key: _objects(item, kind.item_type) for key, item in value.items()}
     return [_objects(item, kind.value_type) for item in value] if is_list(kind) else value
+
+
+_KEYS: Final = {"value": b"penstock.value.schema", "key": b"penstock.key.schema"}
+
+
+def metadata_of_schemas(value: Schema | None, key: Schema | None) -> dict[bytes, bytes]:
+    """The metadata of a file whose rows have these schemas; None: they have none."""
+    return {
+        _KEYS[side]: json.dumps(_to_json(schema), separators=(",", ":")).encode()
+        for side, schema in (("value", value), ("key", key))
+        if schema is not None
+    }
+
+
+def schema_in(metadata: Mapping[bytes, bytes] | None, side: str) -> Schema | None:
+    """The schema of the values, or of the keys, in a file's metadata; None if there is none.
+
+    >>> from penstock.data import INT8_SCHEMA
+    >>> schema_in(metadata_of_schemas(INT8_SCHEMA, None), "value")
+    <Schema{INT8}>
+    """
+    text = (metadata or {}).get(_KEYS[side])
+    return None if text is None else _parsed(text)
+
+
+@lru_cache(maxsize=256)
+def _parsed(text: bytes) -> Schema | None:
+    try:
+        return _of_json(json.loads(text))
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _to_json(schema: Schema) -> dict[str, Any]:
+    found: dict[str, Any] = {"type": schema.type.name, "optional": schema.optional}
+    more = {"name": schema.name, "version": schema.version, "doc": schema.doc}
+    found |= {name: value for name, value in more.items() if value is not None}
+    if schema.parameters is not None:
+        found["parameters"] = dict(schema.parameters)
+    if isinstance(schema.default, str | int | float | bool):
+        found["default"] = schema.default
+    if schema.type is Type.STRUCT:
+        found["fields"] = [{"field": one.name, **_to_json(one.schema)} for one in schema.fields]
+    if schema.type is Type.MAP and schema.key_schema is not None:
+        found["keys"] = _to_json(schema.key_schema)
+    if schema.type in (Type.MAP, Type.ARRAY) and schema.value_schema is not None:
+        found["values"] = _to_json(schema.value_schema)
+    return found
+
+
+def _of_json(found: Mapping[str, Any]) -> Schema:
+    fields = [Field(one["field"], index, _of_json(one)) for index, one in enumerate(found.get("fields", ()))]
+    return Schema(
+        Type[found["type"]],
+        optional=found["optional"],
+        default=found.get("default"),
+        name=found.get("name"),
+        version=found.get("version"),
+        doc=found.get("doc"),
+        parameters=found.get("parameters"),
+        key_schema=_of_json(found["keys"]) if "keys" in found else None,
+        value_schema=_of_json(found["values"]) if "values" in found else None,
+        fields=fields,
+    )

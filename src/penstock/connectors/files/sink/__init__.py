@@ -1,9 +1,9 @@
 """Topics into files: ``FileSink`` (``connector``).
 
 - ``settings``: its settings.
-- ``partitioners``, ``path_format``: the directories of records. Pure.
+- ``partitioners``: the directories of records. Pure.
 - ``compatibility``: schemas that change. Pure.
-- ``formats``: the columns of files, and how they are written.
+- ``formats``, ``avro``: the columns of files, and how they are written.
 - ``task``: calls ``penstock.files``, which manages open files and uploads, for each frame.
 """
 

@@ -22,10 +22,9 @@ from penstock.config import (
     setting,
 )
 from penstock.connectors.files.columns import METADATA
+from penstock.connectors.files.sink.avro import missing_library
 from penstock.connectors.files.sink.compatibility import Compatibility
-from penstock.connectors.files.sink.formats.avro import missing_library
-from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, Times, TimestampExtractor
-from penstock.connectors.files.sink.path_format import PathFormat
+from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, PathFormat, Times, TimestampExtractor
 from penstock.connectors.setting_values import TIME_ZONE, OnNull
 from penstock.errors import ConfigException
 from penstock.files.generations import Rotation

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, TopicPartition, isolate
+from penstock.connectors.files.sink.avro import AvroFormat
 from penstock.connectors.files.sink.compatibility import Compatibility, SchemaTrack
-from penstock.connectors.files.sink.formats.avro import AvroFormat
-from penstock.connectors.files.sink.formats.beside import BesideValues
-from penstock.connectors.files.sink.formats.format import (
+from penstock.connectors.files.sink.formats import (
+    BesideValues,
     BytesFormat,
     CsvFormat,
     Format,

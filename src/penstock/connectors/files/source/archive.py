@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.api.arrow import one_array
-from penstock.connectors.files.file_schemas import schema_in
+from penstock.connectors.files.columns import schema_in
 from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.reader import BadFileException, FileRows, FormatReader, Input
 from penstock.data import Type

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, SourceFrame
 from penstock.connectors.files.source.ledger import FilePosition, as_text
-from penstock.connectors.files.source.listing import FileSelection
+from penstock.connectors.files.source.listing import FileSelection, OnDone
 from penstock.connectors.files.source.readers.opening import Readers
 from penstock.connectors.files.source.readers.reader import Bad, FileRows, Input, rest
 from penstock.connectors.files.source.records import FrameBuilder
-from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
+from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import BadRequestException, ConnectException, DataException, RetriableException
 from penstock.files.stores import ChangedException, Found, GoneException, Store
 

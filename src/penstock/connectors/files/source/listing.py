@@ -1,21 +1,29 @@
-"""Chooses the next files. Main type: ``Listing``; ``FileUnit`` is a file or a part of one. The task's thread.
+"""Chooses the next files, and moves or deletes files that were read.
+
+Main types: ``Listing``; ``FileUnit``, a file or a part of one; ``Cleanup``. The task's thread.
 
 In the order of their names files are read while the listing continues, so the first one is read at once, whatever their
 number. For any other order the whole list is read, and the first files are kept.
 
-Source: the settings of the SpoolDir connectors, ``files.sort.attributes`` and ``file.minimum.age.ms``.
+Source: the settings of the SpoolDir connectors, ``files.sort.attributes``, ``file.minimum.age.ms``, ``cleanup.policy``,
+``finished.path`` and ``error.path``.
 """
 
 from __future__ import annotations
 
 import heapq
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Final
+
+import numpy as np
 
 from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.connectors.files.source.archive import Archive, Beside
 from penstock.connectors.files.source.ledger import LOGS, FileLedger, FileOutcome, identity, log_of
+from penstock.errors import ConnectException
 from penstock.files.manifests import CLAIMS, MANIFESTS
 from penstock.files.owners import OWNERS
 from penstock.files.stores import Found, Store
@@ -270,3 +278,68 @@ _KEYS: Final[dict[str, Callable[[Found], object]]] = {
 }
 #: The supported orders.
 ORDERS: Final = tuple(_KEYS)
+
+
+log = logging.getLogger(__name__)
+
+_DAY_NS: Final = 86_400_000_000_000
+
+
+class OnDone(Enum):
+    """The treatment of files that were read."""
+
+    AUTO = ""
+    NONE = "NONE"
+    DELETE = "DELETE"
+    MOVE = "MOVE"
+    MOVE_BY_DATE = "MOVEBYDATE"
+
+
+@dataclass
+class Cleanup:
+    """Moves and deletes files whose records are in Kafka, with their offsets.
+
+    A file that cannot be moved stays, is not read again, and is retried with the next listing.
+
+    Attributes:
+        store: The store of the files.
+        policy: The policy for files that were read.
+        finished: The target of files that were read.
+        failed: The target of files that could not be read; empty: they stay.
+    """
+
+    store: Store
+    policy: OnDone
+    finished: str = ""
+    failed: str = ""
+    _complaint: str = field(default="", repr=False)
+
+    def __call__(self, found: Found, outcome: FileOutcome) -> bool:
+        """Moves or deletes a file.
+
+        Returns:
+            True if the file is gone.
+        """
+        try:
+            if outcome is FileOutcome.FAILED:
+                if not self.failed:
+                    return False
+                self.store.move(found.key, f"{self.failed}/{found.key}")
+            elif self.policy is OnDone.DELETE:
+                self.store.delete(found.key)
+            elif self.policy is OnDone.NONE:
+                return False
+            else:
+                self.store.move(found.key, f"{self.finished}/{self._day(found)}{found.key}")
+        except ConnectException as error:
+            if str(error) != self._complaint:
+                self._complaint = str(error)
+                log.warning("A file that was read stays where it is, and is tried again: %s", error)
+            return False
+        return True
+
+    def _day(self, found: Found) -> str:
+        if self.policy is not OnDone.MOVE_BY_DATE:
+            return ""
+        # Any time of a file has a day, also one after the last of Python's dates.
+        return f"{np.datetime64(found.time_ns // _DAY_NS, 'D')}/"

@@ -9,7 +9,6 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 from typing import Final, Self
 
 from penstock.config import (
@@ -27,7 +26,7 @@ from penstock.config import (
 from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.config.patterns.translation import compile_java
 from penstock.connectors.files.columns import METADATA
-from penstock.connectors.files.sink.formats.avro import missing_library
+from penstock.connectors.files.sink.avro import missing_library
 from penstock.connectors.files.source.archive import HEADERS, KEYS
 from penstock.connectors.files.source.checks import (
     CHARACTER,
@@ -36,11 +35,11 @@ from penstock.connectors.files.source.checks import (
     SCHEMA,
     character,
     check_charset,
+    parse_schema,
     strptime_pattern,
 )
-from penstock.connectors.files.source.listing import ORDERS
+from penstock.connectors.files.source.listing import ORDERS, OnDone
 from penstock.connectors.files.source.readers.csv import CsvDialect
-from penstock.connectors.files.source.schemas import parse_schema
 from penstock.connectors.setting_values import TIME_ZONE
 from penstock.data import Schema
 from penstock.errors import ConfigException
@@ -113,16 +112,6 @@ ABSENT: Final[Mapping[str, AbsentSetting]] = {
     "file.charset.detection": AbsentSetting("name the encoding: charset", OFF),
     "task.partitioner": AbsentSetting("files are dealt out by their names", ("ByName",)),
 }
-
-
-class OnDone(Enum):
-    """The treatment of files that were read."""
-
-    AUTO = ""
-    NONE = "NONE"
-    DELETE = "DELETE"
-    MOVE = "MOVE"
-    MOVE_BY_DATE = "MOVEBYDATE"
 
 
 def _last(text: str) -> str:

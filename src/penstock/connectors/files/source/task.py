@@ -18,7 +18,6 @@ from penstock.api import BackfillPart, BackfillSpan, Chunk, CumulativeSum, Frame
 from penstock.config.patterns.translation import compile_java
 from penstock.connectors.files.source.archive import Archive, JoinedReader, commit_of
 from penstock.connectors.files.source.backfill import FilesBackfill
-from penstock.connectors.files.source.cleanup import Cleanup
 from penstock.connectors.files.source.connector import TASK, TASKS
 from penstock.connectors.files.source.ledger import (
     LOGS,
@@ -29,11 +28,11 @@ from penstock.connectors.files.source.ledger import (
     Log,
     as_text,
 )
-from penstock.connectors.files.source.listing import FileSelection, FileUnit, Listing
+from penstock.connectors.files.source.listing import Cleanup, FileSelection, FileUnit, Listing, OnDone
 from penstock.connectors.files.source.readers.opening import Readers
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input, rest
 from penstock.connectors.files.source.records import FrameBuilder
-from penstock.connectors.files.source.settings import FileSourceConfig, OnDone
+from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.files.manifests import MANIFESTS
 from penstock.files.stores import Found, Location, open_store

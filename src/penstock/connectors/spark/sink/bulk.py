@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.api import SinkFrame, TopicPartition, isolate
 from penstock.api.arrow import one_array
 from penstock.api.bulk import BulkSinkTask, TopicRange, WaitingRanges, WrittenRange
-from penstock.connectors.files.sink.formats.format import CsvFormat, Format, JsonLinesFormat, OrcFormat, ParquetFormat
+from penstock.connectors.files.sink.formats import CsvFormat, Format, JsonLinesFormat, OrcFormat, ParquetFormat
 from penstock.connectors.setting_values import OnNull
 from penstock.connectors.spark.settings import local_path
 from penstock.connectors.spark.sink.columns import RowColumns

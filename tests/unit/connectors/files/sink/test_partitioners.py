@@ -12,8 +12,13 @@ import pyarrow as pa
 import pytest
 from tests.unit.connectors.files.writing import frame, schemaless
 
-from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, Times, TimestampExtractor, directory_name
-from penstock.connectors.files.sink.path_format import PathFormat
+from penstock.connectors.files.sink.partitioners import (
+    DirectoryPartitioner,
+    PathFormat,
+    Times,
+    TimestampExtractor,
+    directory_name,
+)
 from penstock.errors import ConfigException, DataException
 
 

@@ -16,9 +16,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from penstock.connectors.files import FileSource
-from penstock.connectors.files.source.cleanup import Cleanup
 from penstock.connectors.files.source.ledger import FileOutcome
-from penstock.connectors.files.source.settings import OnDone
+from penstock.connectors.files.source.listing import Cleanup, OnDone
 from penstock.data import Struct
 from penstock.errors import ConnectException, RetriableException
 from penstock.files.stores import Found

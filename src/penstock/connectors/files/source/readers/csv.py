@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 import pyarrow.csv as pacsv
 
 from penstock.connectors.files.source.ledger import FilePosition
-from penstock.connectors.files.source.readers.isolating import isolated
 from penstock.connectors.files.source.readers.reader import (
     BLOCK_BYTES,
     Bad,
@@ -24,7 +23,7 @@ from penstock.connectors.files.source.readers.reader import (
     FormatReader,
     Input,
 )
-from penstock.connectors.files.source.readers.text import TextBlock, blocks, open_text, rows_of
+from penstock.connectors.files.source.readers.text import TextBlock, blocks, isolated, open_text, rows_of
 from penstock.files.widening import widened
 
 #: The number of bytes at the beginning of a file from which types are inferred.

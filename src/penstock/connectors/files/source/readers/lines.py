@@ -14,9 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.connectors.files.source.ledger import FilePosition
-from penstock.connectors.files.source.readers.isolating import isolated
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input
-from penstock.connectors.files.source.readers.text import blocks, compression_of, open_text
+from penstock.connectors.files.source.readers.text import blocks, compression_of, isolated, open_text
 from penstock.files.widening import inferred
 
 #: The column of values that are no structs.

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from penstock.api.arrow import arrow_type
-from penstock.connectors.files.source.readers.avro import AvroReader
-from penstock.connectors.files.source.readers.columnar import OrcReader, ParquetReader
+from penstock.connectors.files.source.readers.columnar import AvroReader, OrcReader, ParquetReader
 from penstock.connectors.files.source.readers.csv import CsvDialect, CsvReader
 from penstock.connectors.files.source.readers.json_lines import JsonLinesReader
 from penstock.connectors.files.source.readers.lines import JsonTextsReader, LinesReader, WholeFileReader

@@ -1,4 +1,7 @@
-"""Text as blocks of whole lines. Main functions: ``open_text``, ``blocks``; ``TextBlock``. The task's thread.
+"""Text as blocks of whole lines. The task's thread.
+
+Main functions: ``open_text``, ``blocks``; ``isolated`` finds the bad rows of a block by halving it. Main type:
+``TextBlock``.
 
 Source: RFC 4180 for line ends inside of quotes.
 """
@@ -7,7 +10,7 @@ from __future__ import annotations
 
 import codecs
 import lzma
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.connectors.files.source.ledger import FilePosition
-from penstock.connectors.files.source.readers.reader import BLOCK_BYTES, BadFileException, Input
+from penstock.connectors.files.source.readers.reader import BLOCK_BYTES, Bad, BadFileException, Input
 
 #: Compressions by the endings of names.
 COMPRESSIONS: Final = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2", ".lz4": "lz4", ".xz": "xz"}
@@ -234,3 +237,51 @@ def rows_of(data: bytes, quote: int | None) -> list[tuple[int, int]]:
         ends.append(len(data))
     starts = [0, *ends[:-1]]
     return [(start, end) for start, end in zip(starts, ends, strict=True) if data[start:end].strip(b"\r\n")]
+
+
+#: Parses some whole lines: returns their rows, and bad ones.
+Parse = Callable[[bytes, int], "tuple[pa.Table, list[Bad]]"]
+
+
+def isolated(data: bytes, line: int, parse: Parse, quote: int | None = None) -> tuple[pa.Table | None, list[Bad]]:
+    """The valid rows, in order, and the bad ones.
+
+    Args:
+        data: Whole lines.
+        line: The number of the first one; 0 = unknown.
+        parse: Reads lines; raises ``ArrowInvalid`` if one of them is bad.
+        quote: See ``blocks``.
+
+    Returns:
+        None instead of a table if no row is good.
+    """
+    rows = rows_of(data, quote)
+    tables: list[pa.Table] = []
+    bad: list[Bad] = []
+    count = 0
+    # The ranges of rows to try, the first one last.
+    todo = [(0, len(rows))]
+    while todo:
+        first, last = todo.pop()
+        if first == last:
+            continue
+        start, end = rows[first][0], rows[last - 1][1]
+        at = line + data.count(b"\n", 0, start) if line else 0
+        try:
+            table, more = parse(data[start:end], at)
+        except pa.ArrowInvalid as error:
+            if last - first == 1:
+                bad.append(Bad(at, data[start:end].rstrip(b"\r\n"), _reason(error), count))
+                continue
+            middle = (first + last) // 2
+            todo += [(middle, last), (first, middle)]
+            continue
+        bad += [Bad(one.line, one.text, one.reason, one.before + count) for one in more]
+        tables.append(table)
+        count += table.num_rows
+    return (pa.concat_tables(tables, promote_options="default") if tables else None), bad
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text.removesuffix(" in row 0")

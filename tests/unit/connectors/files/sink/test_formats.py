@@ -17,8 +17,8 @@ from pyarrow import orc
 from tests.unit.connectors.files.writing import frame, schemaless
 
 from penstock.connectors.files.columns import columns_of
-from penstock.connectors.files.sink.formats.avro import AvroFormat, missing_library
-from penstock.connectors.files.sink.formats.format import (
+from penstock.connectors.files.sink.avro import AvroFormat, missing_library
+from penstock.connectors.files.sink.formats import (
     BytesFormat,
     CsvFormat,
     Format,

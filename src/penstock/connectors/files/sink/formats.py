@@ -1,9 +1,11 @@
 """Formats of files: the form of rows in memory while a file is open, and the writing of a file.
 
-Main types: ``Format`` and its kinds, ``ParquetFormat``, ``JsonLinesFormat``, ``CsvFormat``, ``BytesFormat``; Avro is in
-``avro``. Their only I/O is to the given file; any thread.
+Main types: ``Format`` and its kinds, ``ParquetFormat``, ``OrcFormat``, ``JsonLinesFormat``, ``CsvFormat``,
+``BytesFormat``; Avro is in ``avro``. ``BesideValues`` has keys and headers in files next to those of the values. Their
+only I/O is to the given file; any thread.
 
-Source: the formats of Confluent's connectors (``ParquetFormat``, ``JsonFormat``, ``AvroFormat``, ``ByteArrayFormat``).
+Source: the formats of Confluent's connectors (``ParquetFormat``, ``JsonFormat``, ``AvroFormat``, ``ByteArrayFormat``);
+the documentation of Confluent's Amazon S3 sink, "Write raw keys and headers".
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any, ClassVar, Final
 
@@ -25,9 +28,9 @@ import pyarrow.parquet as pq
 from penstock.api import SinkFrame
 from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
 from penstock.api.frames.variant_fields import Variants
-from penstock.connectors.files.columns import VALUE, columns_of, metadata_of, values_of
-from penstock.connectors.files.file_schemas import metadata_of_schemas
+from penstock.connectors.files.columns import VALUE, columns_of, metadata_of, metadata_of_schemas, values_of
 from penstock.errors import DataException
+from penstock.files import Beside
 from penstock.files.widening import conform, json_text
 
 #: The size of a row group, or of a block of text, in bytes.
@@ -358,3 +361,38 @@ def _json(value: Any) -> Any:
     if isinstance(value, int):
         return orjson.Fragment(str(value))
     return str(value)
+
+
+#: The column of frames, and of files if it is no struct.
+_COLUMNS: Final = {"keys": "key", "headers": "headers"}
+
+
+class BesideValues:
+    """The keys or the headers of records, in a format of their own.
+
+    Args:
+        what: ``keys`` or ``headers``.
+        format: The format.
+
+    Attributes:
+        file: The file next to each file of values.
+    """
+
+    def __init__(self, what: str, format: Format) -> None:  # noqa: A002
+        self._column = _COLUMNS[what]
+        self._format = format
+        self.file = Beside(f"\0{what}", f".{what}{format.name_end}", format.write)
+
+    def prepare(self, frame: SinkFrame) -> pa.Array:
+        """Converts the rows to their form in memory: structs, whose fields are columns of the file.
+
+        Raises:
+            DataException: The format does not take such keys.
+        """
+        at = frame.table.column_names.index("value")
+        table = frame.table.set_column(at, "value", frame.table.column(self._column))
+        schema = frame.key_schema if self._column == "key" else None
+        made = self._format.prepare(replace(frame, table=table, value_schema=schema))
+        names = [self._column if one == VALUE else one for one in made.column_names]
+        columns = [one_array(one) for one in made.columns]
+        return pa.StructArray.from_arrays(columns, names=names)

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_bytes, is_list, is_text, one_array
-from penstock.connectors.files.sink.formats.format import Format
+from penstock.connectors.files.sink.formats import Format
 
 _RECORD: Final = "ConnectDefault"
 
