@@ -7,8 +7,8 @@ Start from:
   asks for other task configurations.
 - ``FileTracker``, ``assign``, ``StallWatch`` (``planning``): what is to be read, who reads it, who is stuck; pure.
 
-``settings`` has the settings, ``connector`` lists directories too, ``tail`` reads one file. It is an example of a
-connector that needs KIP-131, written against the public API; lines are split by ``penstock.connectors.file``.
+``settings`` has the settings, and ``connector`` lists directories too. It is an example of a connector that needs
+KIP-131, written against the public API; lines are split by ``penstock.connectors.file``.
 """
 
 from penstock.connectors.directory.connector import DirectorySourceConnector

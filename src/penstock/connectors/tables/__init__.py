@@ -2,7 +2,7 @@
 
 - ``places``: the settings for the location of tables.
 - ``lake``: tables of any format; ``delta`` and ``iceberg`` are the formats, ``partitions`` Iceberg's transforms.
-- ``types``: columns that evolve, and values that are cast to them. ``faults``: errors of the libraries. Pure.
+- ``types``: columns that evolve, and values that are cast to them. Pure.
 
 The libraries are extras of Penstock, so they are imported only once a connector is used.
 """

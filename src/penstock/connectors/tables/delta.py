@@ -25,7 +25,6 @@ from pyarrow.fs import FileSystem, FileType
 
 from penstock.api import TopicPartition
 from penstock.connectors.tables.delta_files import DeltaFiles, action, system_of
-from penstock.connectors.tables.faults import fault_of
 from penstock.connectors.tables.lake import (
     GONE,
     CommitConflictException,
@@ -34,6 +33,7 @@ from penstock.connectors.tables.lake import (
     LakeTable,
     Moves,
     Writer,
+    fault_of,
     second_cluster,
     second_writer,
 )

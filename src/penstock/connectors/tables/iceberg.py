@@ -43,7 +43,6 @@ from pyiceberg.table.snapshots import Snapshot
 from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables import partitions
-from penstock.connectors.tables.faults import fault_of
 from penstock.connectors.tables.iceberg_clients import ShortLocations, open_catalog
 from penstock.connectors.tables.iceberg_files import data_file, described
 from penstock.connectors.tables.lake import (
@@ -54,6 +53,7 @@ from penstock.connectors.tables.lake import (
     LakeTable,
     Moves,
     Writer,
+    fault_of,
     second_cluster,
     second_writer,
 )

@@ -14,7 +14,7 @@ from testkit.doubles.contexts import FakeSourceContext, StoredOffsets
 from penstock.api import SourceFrame
 from penstock.connectors.datagen import DatagenSource, DatagenTask
 from penstock.connectors.datagen import connector as module
-from penstock.connectors.datagen.settings import DatagenConfig
+from penstock.connectors.datagen.connector import DatagenConfig
 from penstock.errors import ConfigException, ConnectException
 from penstock.plugins import PluginKind, Plugins
 

@@ -10,8 +10,7 @@ import pytest
 
 from penstock.api.arrow import connect_schema
 from penstock.connectors.datagen.columns import random_bits
-from penstock.connectors.datagen.quickstarts import QUICKSTARTS
-from penstock.connectors.datagen.schemas import records_of
+from penstock.connectors.datagen.schemas import QUICKSTARTS, records_of
 from penstock.data import Schema, Type
 from penstock.errors import ConfigException
 

@@ -1,7 +1,7 @@
 """Topics into tables of lakehouses: ``TableSink`` (``connector``).
 
 - ``settings``: its settings, by the names here and by those of Iceberg's sink.
-- ``routing``: chooses the table of a record. ``changes``: converts rows of frames to rows of tables, and their keys.
+- ``intake``: chooses the table of a record. ``changes``: converts rows of frames to rows of tables, and their keys.
   Pure.
 - ``pending``: rows that wait for the next commit.
 - ``task``: takes frames, and commits them.

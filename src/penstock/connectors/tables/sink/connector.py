@@ -60,9 +60,8 @@ class TableSink(SinkConnector):
         Raises:
             ConnectException: A table cannot be reached, or refuses.
         """
-        from penstock.connectors.tables.sink.handover import Handover
-        from penstock.connectors.tables.sink.intake import sink_lake
-        from penstock.connectors.tables.sink.routing import Router
+        from penstock.connectors.tables.sink.intake import Router, sink_lake
+        from penstock.connectors.tables.sink.rounds import Handover
 
         config = TableSinkConfig.parse(props)
         lake = sink_lake(config, props)

@@ -14,7 +14,7 @@ from penstock.api import SinkFrame, TopicPartition
 from penstock.api.arrow import one_array
 from penstock.connectors.tables.lake import GONE, LakeTable
 from penstock.connectors.tables.sink.changes import TableRows, last_of_each_key
-from penstock.connectors.tables.sink.handover import CommitUnit
+from penstock.connectors.tables.sink.rounds import CommitUnit
 from penstock.connectors.tables.sink.settings import TableSettings
 from penstock.connectors.tables.sizes import fits_in_path
 from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted

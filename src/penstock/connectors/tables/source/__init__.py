@@ -1,6 +1,5 @@
 """Tables of lakehouses into topics: ``TableSource`` (``connector``).
 
-- ``settings``: its settings.
 - ``reading``: versions of a table, and the positions in it; ``delta`` and ``iceberg`` read the formats.
 """
 

@@ -27,7 +27,7 @@ from penstock.connectors.tables.delta import DeltaLake, DeltaLakeTable
 from penstock.connectors.tables.delta_files import system_of
 from penstock.connectors.tables.iceberg import IcebergLake, IcebergTable
 from penstock.connectors.tables.sink import rounds
-from penstock.connectors.tables.sink.handover import CommitUnit, Handover, chain
+from penstock.connectors.tables.sink.rounds import CommitUnit, Handover, chain
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder
 from penstock.errors import ConfigException, ConnectException, RetriableException
 from penstock.testing.kit.lives import KilledException

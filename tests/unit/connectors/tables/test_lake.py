@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.connectors.tables.faults import fault_of
+from penstock.connectors.tables.lake import fault_of
 from penstock.errors import ConnectException, RetriableException
 
 
