@@ -26,7 +26,7 @@ from differential.pattern_cases import PatternCases
 from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.config.patterns.translation import compile_java
 from penstock.errors import ConfigException, PatternTimeoutException
-from penstock.transforms.topics.regex_router import ReplacementError, replace_first
+from penstock.transforms.topics import ReplacementError, replace_first
 
 _PROGRAM: Final = "Patterns"
 _SLOW: Final = {"slow": True}

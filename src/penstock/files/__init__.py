@@ -3,9 +3,9 @@
 Start from:
 
 - ``RollingFiles`` (``rolling``): the files of a sink task, closed by a ``Rotation`` (``generations``, pure decisions,
-  with ``Rows``), named by ``FileNames`` (``names``). ``publishing`` sends closed files, ``manifests`` commits files of
-  many partitions, ``owners`` finds other connectors that write the same files, ``spill`` stores rows that do not fit
-  into memory, ``widening`` finds types that hold the values of two types.
+  with ``Rows``), named by ``FileNames`` (``names``). ``publishing`` sends closed files, and stores rows that do not
+  fit into memory; ``manifests`` commits files of many partitions, ``owners`` finds other connectors that write the
+  same files, ``widening`` finds types that hold the values of two types.
 - ``stores``: directories, buckets and file systems under one interface, each created from its address.
 - ``StoreConfig`` (``settings``): the settings for the location of files, with the names of Confluent's connectors.
 

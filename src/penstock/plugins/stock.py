@@ -68,7 +68,7 @@ def _transforms() -> list[PluginDescriptor]:
         ("Cast", "types.cast"),
         ("ExtractField", "fields.extract_field"),
         ("Flatten", "fields.flatten"),
-        ("HeaderFrom", "headers.header_from"),
+        ("HeaderFrom", "headers"),
         ("HoistField", "fields.hoist_field"),
         ("InsertField", "fields.insert_field"),
         ("MaskField", "fields.mask_field"),
@@ -81,18 +81,18 @@ def _transforms() -> list[PluginDescriptor]:
             target = f"penstock.transforms.{module}:{name}{side}"
             found.append(_stock(PluginKind.TRANSFORMATION, java, target, f"{_CONNECT}.transforms.{name}.{side}"))
     for name, module in (
-        ("DropHeaders", "headers.drop_headers"),
-        ("Filter", "filter"),
-        ("InsertHeader", "headers.insert_header"),
-        ("RegexRouter", "topics.regex_router"),
-        ("TimestampRouter", "topics.timestamp_router"),
+        ("DropHeaders", "headers"),
+        ("Filter", "predicates"),
+        ("InsertHeader", "headers"),
+        ("RegexRouter", "topics"),
+        ("TimestampRouter", "topics"),
         ("ValueToKey", "fields.value_to_key"),
     ):
         java = f"{_CONNECT}.transforms.{name}"
         found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))
     found.append(_stock(PluginKind.TRANSFORMATION, "penstock.transforms.Sql", "penstock.transforms.sql.transform:Sql"))
     unwrap = "ExtractNewRecordState"
-    target = f"penstock.transforms.debezium.extract_new_record_state:{unwrap}"
+    target = f"penstock.transforms.debezium:{unwrap}"
     found.append(_stock(PluginKind.TRANSFORMATION, f"io.debezium.transforms.{unwrap}", target))
     return found
 

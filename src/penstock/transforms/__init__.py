@@ -7,7 +7,7 @@ definition implements the transform for columns (``plan``) and for one record (`
 - ``fields``: transforms of the fields of a key or value. The smallest complete one is
   ``Hoist``.
 - ``types``, ``headers``, ``topics``: transforms of types and schemas, of headers, and of the topic.
-- ``HasHeaderKey``, ``RecordIsTombstone``, ``TopicNameMatches`` (``predicates``), and ``Filter`` (``filter``).
+- ``HasHeaderKey``, ``RecordIsTombstone``, ``TopicNameMatches`` and ``Filter`` (``predicates``).
 - ``debezium``: extracts rows from Debezium's envelopes. ``sql``: Spark SQL over whole frames.
 
 ``penstock.pipeline.plan.step`` defines a step, and ``penstock.pipeline.plan.chain`` joins steps to one plan.

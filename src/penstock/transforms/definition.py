@@ -6,6 +6,9 @@ settings and provides both. Most transforms of fields need only one implementati
 Main types: ``Definition``, ``StockTransform``. Main function: ``pair`` (the classes for keys and for values).
 
 Thread: definitions are immutable. A transform is configured once; ``step`` and ``apply`` on a pipeline thread.
+
+``require_struct`` and ``require_map`` check the key or value of one record, with Java's messages; ``OfFields`` checks
+columns in the same way. Source: org.apache.kafka.connect.transforms.util.Requirements.
 """
 
 from __future__ import annotations
@@ -18,9 +21,75 @@ from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, setting
 from penstock.config.patterns.translation import compile_java
-from penstock.errors import ConfigException
+from penstock.data import Schema, Struct
+from penstock.data.text import has_text_keys
+from penstock.errors import ConfigException, DataException
+from penstock.pipeline.columns.java_classes import java_class_of_value
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
-from penstock.transforms.fields.requirements import NullPointerError
+
+_ODD_KEY: Final = "A map in schemaless data has a key that is no string"
+
+
+class UnknownFieldError(ValueError):
+    """A field that a setting names is not in a schema."""
+
+    java_name: ClassVar[str] = "java.lang.IllegalArgumentException"
+
+
+class ClassCastError(TypeError):
+    """A map has a key of a class that Java does not expect."""
+
+    java_name: ClassVar[str] = "java.lang.ClassCastException"
+
+
+class NullPointerError(TypeError):
+    """A value that Java dereferences is null."""
+
+    java_name: ClassVar[str] = "java.lang.NullPointerException"
+
+
+def no_struct(purpose: str) -> str:
+    """Returns the beginning of the message for a value with a schema that is not a Struct."""
+    return f"Only Struct objects supported for [{purpose}], found: "
+
+
+def no_map(purpose: str) -> str:
+    """Returns the beginning of the message for a schemaless value that is not a Map."""
+    return f"Only Map objects supported in absence of schema for [{purpose}], found: "
+
+
+def require_struct(value: object, schema: Schema | None, purpose: str) -> Struct:
+    """The value, which must be a Struct.
+
+    Raises:
+        DataException: The value is not a Struct.
+    """
+    if not isinstance(value, Struct):
+        raise DataException(f"{no_struct(purpose)}{java_class_of_value(value, schema)}")
+    return value
+
+
+def require_map(value: object, purpose: str) -> dict[object, object]:
+    """The value, which must be a dict.
+
+    Raises:
+        DataException: The value is not a dict.
+    """
+    if not isinstance(value, dict):
+        raise DataException(f"{no_map(purpose)}{java_class_of_value(value)}")
+    return cast("dict[object, object]", value)
+
+
+def with_string_keys(value: dict[object, object]) -> dict[str, object]:
+    """The map, whose keys must be strings.
+
+    Raises:
+        ClassCastError: A key is not a string.
+    """
+    if not has_text_keys(value):
+        raise ClassCastError(_ODD_KEY)
+    return cast("dict[str, object]", value)
+
 
 #: Java's own words for a missing pattern, which accompany the error.
 _NO_PATTERN: Final = 'Invalid regex: Cannot invoke "String.isEmpty()" because "this.pattern" is null'

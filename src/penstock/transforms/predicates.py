@@ -1,18 +1,23 @@
-"""The stock predicates: HasHeaderKey, RecordIsTombstone, TopicNameMatches.
+"""The stock predicates HasHeaderKey, RecordIsTombstone and TopicNameMatches, and Filter, which drops the matching
+records.
 
-Each works as a column and as a ``Predicate`` for single records: stock transforms use the column inside a plan, a
-user's own transforms use the ``Predicate``.
+Each predicate works as a column and as a ``Predicate`` for single records: stock transforms use the column inside a
+plan, a user's own transforms use the ``Predicate``.
 
-Thread: configured once; ``condition`` and ``test`` on a pipeline thread.
-Source: org.apache.kafka.connect.transforms.predicates.
+Thread: configured once; ``condition``, ``test``, ``step`` and ``apply`` on a pipeline thread. Source:
+org.apache.kafka.connect.transforms.predicates; org.apache.kafka.connect.transforms.Filter.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
+from pyspark.sql import functions as F
+
 from penstock.api import ConnectRecord, Predicate
+from penstock.api.transform import R
 from penstock.config import (
     AbstractConfig,
     CompositeValidator,
@@ -23,9 +28,9 @@ from penstock.config import (
 )
 from penstock.config.patterns.translation import compile_java
 from penstock.pipeline.columns.header_columns import has_header
-from penstock.pipeline.plan.step import ColumnPredicate, RecordColumns, Shape
+from penstock.pipeline.plan.step import ColumnPredicate, Made, NameColumn, RecordColumns, Shape, StepPlan
 from penstock.pipeline.plan.topics import TopicPredicate
-from penstock.transforms.definition import ensure_regex
+from penstock.transforms.definition import JAVA, Definition, StockTransform, ensure_regex
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -128,3 +133,35 @@ class TopicNameMatches(TopicPredicate, Predicate):
     def test(self, record: ConnectRecord) -> bool:
         """See ``Predicate``."""
         return record.topic is not None and self.of_topic(record.topic)
+
+
+class FilterConfig(AbstractConfig):
+    """``Filter`` has no settings."""
+
+
+def _drop(record: RecordColumns, keep: NameColumn) -> Made:
+    return Made(drops=F.lit(True))
+
+
+@dataclass(frozen=True)
+class DropAll(Definition):
+    """Drops every record."""
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+        return StepPlan(shape, _drop)
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        return None
+
+
+class Filter(StockTransform[FilterConfig]):
+    """Drops all records; normally used with a predicate."""
+
+    java_name: ClassVar[str] = f"{JAVA}Filter"
+    settings = FilterConfig
+
+    def define(self, config: FilterConfig) -> DropAll:
+        """See ``StockTransform``."""
+        return DropAll()

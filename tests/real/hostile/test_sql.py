@@ -22,7 +22,7 @@ from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
 from penstock.transforms.sql.fence import parse, read, refuse_parsed
 from penstock.transforms.sql.functions import ALLOWED, PARSED, REFUSED
-from penstock.transforms.sql.tokens import SqlRefused
+from penstock.transforms.sql.text import SqlRefused
 from penstock.transforms.sql.transform import Sql
 from penstock.worker.preview import previewer as preview
 from penstock.worker.preview.previewer import Previewer

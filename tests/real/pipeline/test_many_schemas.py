@@ -21,7 +21,7 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics import RegexRouter
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

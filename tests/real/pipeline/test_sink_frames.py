@@ -45,10 +45,9 @@ from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
-from penstock.transforms.filter import Filter
-from penstock.transforms.predicates import RecordIsTombstone
+from penstock.transforms.predicates import Filter, RecordIsTombstone
 from penstock.transforms.sql.transform import Sql
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics import RegexRouter
 
 pytestmark = pytest.mark.java
 

@@ -28,7 +28,7 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
-from penstock.transforms.headers.insert_header import InsertHeader
+from penstock.transforms.headers import InsertHeader
 from penstock.transforms.predicates import RecordIsTombstone
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

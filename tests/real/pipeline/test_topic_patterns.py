@@ -29,8 +29,7 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
-from penstock.transforms.topics.regex_router import RegexRouter
-from penstock.transforms.topics.timestamp_router import TimestampRouter
+from penstock.transforms.topics import RegexRouter, TimestampRouter
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

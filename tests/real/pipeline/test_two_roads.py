@@ -21,10 +21,9 @@ from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
-from penstock.transforms.filter import Filter
-from penstock.transforms.headers.insert_header import InsertHeader
-from penstock.transforms.predicates import RecordIsTombstone
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.headers import InsertHeader
+from penstock.transforms.predicates import Filter, RecordIsTombstone
+from penstock.transforms.topics import RegexRouter
 from penstock.transforms.types.cast import CastValue
 
 pytestmark = pytest.mark.java

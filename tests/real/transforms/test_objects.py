@@ -14,7 +14,7 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.fields.insert_field import InsertFieldValue
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics import RegexRouter
 from penstock.transforms.types.cast import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]

@@ -27,7 +27,7 @@ from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.mask_field import MaskFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.fields.value_to_key import ValueToKey
-from penstock.transforms.headers.header_from import HeaderFromValue
+from penstock.transforms.headers import HeaderFromValue
 from penstock.transforms.types.cast import CastValue
 from penstock.transforms.types.set_schema_metadata import SetSchemaMetadataValue
 from penstock.transforms.types.timestamp_converter import TimestampConverterValue

@@ -19,7 +19,7 @@ from penstock.pipeline.batch.batches import InstanceRecipe, PipelineSpec, Transf
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics import RegexRouter
 from penstock.worker.bulk.executor import HASH, PlannedPath, RowPath
 from penstock.worker.bulk.planning import Chain, Planned, planned, run_session
 from penstock.worker.bulk.shipping import Parts, own_path, probe_executors, shipped

@@ -22,7 +22,7 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import no_probe
 from penstock.transforms.fields.insert_field import InsertFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics import RegexRouter
 from penstock.worker.bulk import planning as module
 from penstock.worker.bulk.planning import run_session, samples_of, written_rows
 from penstock.worker.bulk.range_work import RangeAnswer, RangeFetch, RangeWork

@@ -10,7 +10,7 @@ from tests.shares import QUICK
 from penstock.errors import ConfigException
 from penstock.transforms.sql.fence import MAX_CHARACTERS, read
 from penstock.transforms.sql.functions import AGGREGATES, ALLOWED, REFUSED
-from penstock.transforms.sql.tokens import SqlRefused, meaningful, pieces
+from penstock.transforms.sql.text import SqlRefused, meaningful, pieces
 from penstock.transforms.sql.transform import Sql
 
 LET_THROUGH = [

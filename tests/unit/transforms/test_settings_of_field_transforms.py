@@ -7,11 +7,8 @@ from penstock.errors import ConfigException
 from penstock.transforms.fields.extract_field import ExtractFieldValue
 from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.fields.value_to_key import ValueToKey
-from penstock.transforms.filter import Filter
-from penstock.transforms.headers.drop_headers import DropHeaders
-from penstock.transforms.headers.header_from import HeaderFromKey, HeaderFromValue
-from penstock.transforms.headers.insert_header import InsertHeader
-from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
+from penstock.transforms.headers import DropHeaders, HeaderFromKey, HeaderFromValue, InsertHeader
+from penstock.transforms.predicates import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches
 
 WRONG = [
     (ReplaceFieldValue, {"include": None}, "Configuration 'include' values must not be null."),

@@ -21,7 +21,7 @@ from penstock.data import (
 from penstock.plugins.kinds import PluginKind
 from penstock.plugins.stock import STOCK
 from penstock.testing import PluginSuite, TransformSuite
-from penstock.transforms.fields.requirements import ClassCastError, NullPointerError, UnknownFieldError
+from penstock.transforms.definition import ClassCastError, NullPointerError, UnknownFieldError
 
 ROW = (
     SchemaBuilder.struct()

@@ -7,8 +7,7 @@ interface.
 - ``opening``: selects the store for an address.
 """
 
-from penstock.files.stores.faults import ChangedException, GoneException
 from penstock.files.stores.opening import Location, open_store
-from penstock.files.stores.store import Found, Store
+from penstock.files.stores.store import ChangedException, Found, GoneException, Store
 
 __all__ = ["ChangedException", "Found", "GoneException", "Location", "Store", "open_store"]

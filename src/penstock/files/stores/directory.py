@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from penstock.files.stores.faults import of_system
-from penstock.files.stores.store import UNFINISHED, Found, Store
+from penstock.files.stores.store import UNFINISHED, Found, Store, of_system
 
 
 class DirectoryStore(Store):

@@ -2,6 +2,6 @@
 
 ``OfFields`` and ``OfChanges`` (``definition``), ``FieldSelection`` and ``Change`` (``selection``): most transforms
 choose the fields and the changes of their values only once, for columns and single records alike. ``Mask``
-(``mask_field``) is a good example. ``FieldPath`` (``paths``) names a field; ``requirements`` checks a key or value,
-with Java's messages. The smallest transform is ``Hoist`` (``hoist_field``).
+(``mask_field``) is a good example. ``FieldPath`` (``paths``) names a field. The smallest transform is ``Hoist``
+(``hoist_field``).
 """

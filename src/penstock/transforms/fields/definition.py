@@ -23,6 +23,7 @@ from penstock.api import ConnectRecord
 from penstock.api.transform import R
 from penstock.data import Schema, Type
 from penstock.errors import DataException, java_class_name
+from penstock.pipeline.columns.java_classes import java_class
 from penstock.pipeline.columns.layout import LayoutKind, spark_type
 from penstock.pipeline.plan.map_structs import Members, ValueDescription, members_of, object_column, object_side
 from penstock.pipeline.plan.step import (
@@ -37,8 +38,7 @@ from penstock.pipeline.plan.step import (
     StepFault,
     StepPlan,
 )
-from penstock.transforms.definition import Definition
-from penstock.transforms.fields.requirements import java_class, no_map, no_struct, require_map, require_struct
+from penstock.transforms.definition import Definition, no_map, no_struct, require_map, require_struct
 from penstock.transforms.fields.selection import Change, FieldSelection, Pick
 
 if TYPE_CHECKING:

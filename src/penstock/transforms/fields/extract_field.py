@@ -16,6 +16,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import DataException, java_class_name
+from penstock.pipeline.columns.java_classes import java_class
 from penstock.pipeline.columns.layout import Layout, LayoutKind, unbounded
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of
 from penstock.pipeline.plan.step import (
@@ -29,17 +30,20 @@ from penstock.pipeline.plan.step import (
     StepFault,
     StepPlan,
 )
-from penstock.transforms.definition import Definition, StockTransform, null_replacement, pair, replaces_nulls
-from penstock.transforms.fields.definition import side_of, with_side
-from penstock.transforms.fields.paths import FieldPath, field_syntax, parse_path
-from penstock.transforms.fields.requirements import (
+from penstock.transforms.definition import (
+    Definition,
+    StockTransform,
     UnknownFieldError,
-    java_class,
     no_map,
     no_struct,
+    null_replacement,
+    pair,
+    replaces_nulls,
     require_map,
     require_struct,
 )
+from penstock.transforms.fields.definition import side_of, with_side
+from penstock.transforms.fields.paths import FieldPath, field_syntax, parse_path
 from penstock.transforms.fields.selection import field_column
 
 if TYPE_CHECKING:

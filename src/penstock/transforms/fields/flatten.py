@@ -16,12 +16,12 @@ from typing import ClassVar
 from penstock.config import AbstractConfig, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import DataException
+from penstock.pipeline.columns.java_classes import java_class_of_value
 from penstock.pipeline.columns.layout import Layout, LayoutKind
 from penstock.pipeline.plan.map_structs import Members, members_of
 from penstock.pipeline.plan.step import Shape, Side, SideName, StepPlan
-from penstock.transforms.definition import StockTransform, pair
+from penstock.transforms.definition import StockTransform, pair, with_string_keys
 from penstock.transforms.fields.definition import MapMember, OfFields
-from penstock.transforms.fields.requirements import java_class_of_value, with_string_keys
 from penstock.transforms.fields.selection import FieldSelection, Pick, copy_basics, schema_like
 
 

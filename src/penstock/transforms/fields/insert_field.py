@@ -23,9 +23,15 @@ from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, TextBound, spark_type, text_bound
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of, object_column, object_side
 from penstock.pipeline.plan.step import Branch, Made, NameColumn, RecordColumns, Shape, Side, SideName, Split, StepPlan
-from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
+from penstock.transforms.definition import (
+    StockTransform,
+    null_replacement,
+    pair,
+    replaces_nulls,
+    require_map,
+    require_struct,
+)
 from penstock.transforms.fields.definition import Making, OfFields, side_of, with_side
-from penstock.transforms.fields.requirements import require_map, require_struct
 from penstock.transforms.fields.selection import FieldSelection, schema_like
 
 if TYPE_CHECKING:

@@ -19,13 +19,13 @@ from penstock.config import AbstractConfig, AnyNonDuplicate, Importance, NonEmpt
 from penstock.data import Date, Decimal, FarDate, FarMoment, FarTimestamp, Schema, Time, Timestamp, Type, Values
 from penstock.data.parser import parse_decimal
 from penstock.errors import DataException
+from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
 from penstock.pipeline.columns.layout import CLEAN_SCALAR, UNSCALED, Layout, LayoutKind, logical_name, text_bound
 from penstock.pipeline.columns.texts.json import literal
 from penstock.pipeline.plan.map_structs import ValueDescription
 from penstock.pipeline.plan.step import NameColumn, SideName, StepFault
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
 from penstock.transforms.fields.definition import Nulls, OfChanges
-from penstock.transforms.fields.requirements import java_class, java_class_of_value
 from penstock.transforms.fields.selection import Change
 
 if TYPE_CHECKING:

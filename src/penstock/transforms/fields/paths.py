@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, NoReturn
 from penstock.config import CaseInsensitiveValidString, Importance, setting
 from penstock.data import Field, Schema, Struct, Type
 from penstock.errors import ConfigException, DataException
-from penstock.transforms.fields.requirements import NullPointerError, require_map, require_struct
+from penstock.transforms.definition import NullPointerError, require_map, require_struct
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,12 +19,12 @@ from pyspark.sql import functions as F
 from penstock.config import AbstractConfig, AnyNonDuplicate, LambdaValidator, setting
 from penstock.data import Field, Schema, Type
 from penstock.errors import ConfigException, DataException
+from penstock.pipeline.columns.java_classes import java_class
 from penstock.pipeline.columns.layout import Layout, default_physical, logical_name, spark_type
 from penstock.pipeline.plan.map_structs import Members, members_of
 from penstock.pipeline.plan.step import NameColumn, Shape, SideName, StepFault
-from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
+from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls, with_string_keys
 from penstock.transforms.fields.definition import MapMember, OfFields
-from penstock.transforms.fields.requirements import java_class, with_string_keys
 from penstock.transforms.fields.selection import Change, FieldSelection, Pick, schema_like
 
 if TYPE_CHECKING:

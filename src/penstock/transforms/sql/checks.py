@@ -25,8 +25,7 @@ from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.spark.session import coming_session
 from penstock.transforms.sql.fence import parse, read, refuse_parsed
 from penstock.transforms.sql.functions import AGGREGATES
-from penstock.transforms.sql.text import calls_of, names_in, split_items, with_variant_paths
-from penstock.transforms.sql.tokens import SqlRefused
+from penstock.transforms.sql.text import SqlRefused, calls_of, names_in, split_items, with_variant_paths
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -17,7 +17,7 @@ With a classic session ``refuse_parsed`` also checks Spark's parse tree: it may 
 classes. The two checks are independent.
 
 Spark evaluates constants during planning, on the driver, even when a configuration is only validated: a constant must
-not be large or slow (``cost``). Everything that depends on a record is evaluated in a job with a time limit.
+not be large or slow (``reader``). Everything that depends on a record is evaluated in a job with a time limit.
 
 Main functions: ``read`` (``ExpressionNames``: the names of an expression), ``refuse_parsed``. Thread: any; ``read`` is
 pure.
@@ -36,7 +36,7 @@ from weakref import WeakKeyDictionary
 
 from penstock.transforms.sql.functions import PARSED
 from penstock.transforms.sql.reader import ExpressionReader, ensure_allowed
-from penstock.transforms.sql.tokens import SqlRefused, refused
+from penstock.transforms.sql.text import SqlRefused, refused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -76,7 +76,7 @@ def read(text: str, passing: frozenset[str] = frozenset()) -> ExpressionNames:
     ['a', 'c', 'xs']
     >>> read("reflect('java.lang.System', 'exit', 0)")
     Traceback (most recent call last):
-    penstock.transforms.sql.tokens.SqlRefused: character 1: the function reflect cannot be used: it calls code by name
+    penstock.transforms.sql.text.SqlRefused: character 1: the function reflect cannot be used: it calls code by name
     """
     if len(text) > MAX_CHARACTERS:
         raise SqlRefused(f"it has {len(text)} characters; at most {MAX_CHARACTERS} are read. Use two transforms")

@@ -67,13 +67,13 @@ from penstock.transforms.sql.checks import check_select, check_where
 from penstock.transforms.sql.fence import read, refuse_parsed
 from penstock.transforms.sql.fields import FieldsAsked, fields_asked, type_at
 from penstock.transforms.sql.text import (
+    SqlRefused,
     names_in,
     split_items,
     untyped_paths,
     with_typed_paths,
     with_variant_paths,
 )
-from penstock.transforms.sql.tokens import SqlRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

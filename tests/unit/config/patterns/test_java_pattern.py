@@ -18,7 +18,7 @@ from penstock.errors import ConfigException, DataException, PatternTimeoutExcept
 from penstock.kafka.consumer.subscription import Subscription
 from penstock.settings.topics import check_topics
 from penstock.transforms.predicates import TopicNameMatches
-from penstock.transforms.topics.regex_router import RegexRouter
+from penstock.transforms.topics import RegexRouter
 
 TEXT = "a" * 60
 #: RE2 runs the first three; the others are left to the engine with a limit.

@@ -22,8 +22,8 @@ from penstock.errors import ConfigException, ConnectException, OwnershipLostExce
 from penstock.files import FileNames
 from penstock.files.manifests import Manifests
 from penstock.files.stores import Found, Location, Store, open_store
-from penstock.files.stores.faults import ChangedException, GoneException, LoginException, of_s3, of_system
 from penstock.files.stores.s3 import S3Options, S3Store
+from penstock.files.stores.store import ChangedException, GoneException, LoginException, of_s3, of_system
 from penstock.testing import MemoryStore
 
 BUCKET = "archive"

@@ -28,8 +28,7 @@ from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEX
 from penstock.transforms.fields.hoist_field import Hoist
 from penstock.transforms.fields.insert_field import Insert, Insertion
 from penstock.transforms.fields.mask_field import Mask
-from penstock.transforms.filter import DropAll
-from penstock.transforms.predicates import RecordIsTombstone
+from penstock.transforms.predicates import DropAll, RecordIsTombstone
 
 
 def schema(number: int) -> Schema:

@@ -15,8 +15,7 @@ from penstock.pipeline.batch.segments import ColumnarSegment, cut_transforms
 from penstock.pipeline.plan.topics import ConditionalRoute, TopicLookup, looked_up
 from penstock.transforms.fields.hoist_field import HoistFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches
-from penstock.transforms.topics.regex_router import RegexRouter, Route
-from penstock.transforms.topics.timestamp_router import TimestampRouter
+from penstock.transforms.topics import RegexRouter, Route, TimestampRouter
 
 SHORTER = Route("db-(.*)", "$1")
 #: No record of a topic of many letters a gets past it.

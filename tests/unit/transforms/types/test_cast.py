@@ -9,8 +9,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.data import Date, Decimal, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.errors import ConfigException, DataException
-from penstock.transforms.types.cast import CastKey, CastValue
-from penstock.transforms.types.cast_values import cast_value
+from penstock.transforms.types.cast import CastKey, CastValue, cast_value
 
 
 def cast(value, schema, spec, cls=CastValue, **more):

@@ -23,7 +23,7 @@ from penstock.connectors.files.source.readers.reader import BadFileException, Fi
 from penstock.data import Type
 from penstock.files.manifests import MANIFESTS
 from penstock.files.stores import Found, Store
-from penstock.files.stores.faults import GoneException
+from penstock.files.stores.store import GoneException
 
 #: The columns for rows of separate files; no column of a file has such a name.
 KEYS, HEADERS = "\0keys", "\0headers"

@@ -36,7 +36,7 @@ from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.files.manifests import MANIFESTS
 from penstock.files.stores import Found, Location, open_store
-from penstock.files.stores.faults import ChangedException, GoneException
+from penstock.files.stores.store import ChangedException, GoneException
 
 log = logging.getLogger(__name__)
 

@@ -19,7 +19,7 @@ from penstock.connectors.tables.sink.settings import TableSettings
 from penstock.connectors.tables.sizes import fits_in_path
 from penstock.connectors.tables.types import Kinds, columns_for, evolved, fitted
 from penstock.errors import ConnectException, DataException
-from penstock.files.spill import Moved, Spill
+from penstock.files.publishing import Moved, Spill
 
 log = logging.getLogger(__name__)
 

@@ -4,6 +4,6 @@
 - ``TransformSuite`` (``transforms``) and ``ConverterSuite`` (``converters``); ``FrameTransformSuite``
   (``frame_transforms``), which needs Java.
 
-``ConnectorSuite`` (``connectors``) and ``PluginSuite`` (``plugins``) are their bases; ``hooks`` leaves out tests that
-need something of the author's. The runs that they make are those of ``penstock.testing.kit``.
+``ConnectorSuite`` (``connectors``) and ``PluginSuite`` (``plugins``) are their bases. The runs that they make are
+those of ``penstock.testing.kit``.
 """

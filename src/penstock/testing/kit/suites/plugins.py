@@ -1,5 +1,7 @@
 """Tests of what every transform, predicate and converter has to do with its settings.
 
+``without`` leaves out tests that need something of the author's.
+
 Main type: ``PluginSuite``, the base of ``TransformSuite`` and ``ConverterSuite``.
 
 Owning thread: the test's.
@@ -12,6 +14,23 @@ from typing import Any, ClassVar, Final
 
 from penstock.config import ConfigType
 from penstock.errors import ConnectException, KafkaException
+
+
+def without(cls: Any, suite: type, hook: str, *tests: str) -> None:
+    """Leaves tests out of a subclass of a suite that does not override what they need, so that none is skipped.
+
+    Args:
+        cls: The subclass.
+        suite: Where the hook is defined.
+        hook: The method that has to be overridden.
+        tests: The names of the tests.
+    """
+    for test in tests:
+        if getattr(cls, hook) is vars(suite)[hook]:
+            setattr(cls, test, None)
+        elif getattr(cls, test) is None:
+            setattr(cls, test, vars(suite)[test])
+
 
 _NUMBERS: Final = (ConfigType.INT, ConfigType.LONG, ConfigType.SHORT, ConfigType.DOUBLE, ConfigType.BOOLEAN)
 _ODD_TEXTS: Final = ("", " ", "?", "-1", "0", "\N{SNOWMAN}", "a\0b", "[", "${x", "no.such.Class", ",,", ":", "a:b:c")

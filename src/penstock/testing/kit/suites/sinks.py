@@ -18,7 +18,7 @@ from penstock.api import SinkConnector, SinkRecord
 from penstock.data import OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.testing.kit.sinks import SinkRun, numbered
 from penstock.testing.kit.suites.connectors import ConnectorSuite, quickest
-from penstock.testing.kit.suites.hooks import without
+from penstock.testing.kit.suites.plugins import without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

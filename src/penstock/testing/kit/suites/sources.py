@@ -17,7 +17,7 @@ from penstock.api import SourceConnector, SourceRecord
 from penstock.data import validate_value
 from penstock.testing.kit.sources import SourceRun
 from penstock.testing.kit.suites.connectors import ConnectorSuite, quickest
-from penstock.testing.kit.suites.hooks import without
+from penstock.testing.kit.suites.plugins import without
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -6,8 +6,13 @@ from penstock.api import SinkRecord
 from penstock.config.patterns.translation import compile_java
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.java_dates import DatePatternError
-from penstock.transforms.topics.regex_router import NoSuchGroupError, RegexRouter, ReplacementError, parse_replacement
-from penstock.transforms.topics.timestamp_router import TimestampRouter
+from penstock.transforms.topics import (
+    NoSuchGroupError,
+    RegexRouter,
+    ReplacementError,
+    TimestampRouter,
+    parse_replacement,
+)
 
 
 def routed(transform, topic, timestamp=0, **config):

@@ -1,7 +1,10 @@
-"""HeaderFrom: moves or copies fields of the key or value to headers.
+"""Transforms of headers: DropHeaders removes them by name, HeaderFrom moves or copies fields to them, InsertHeader
+adds one.
 
-Classes ``HeaderFromKey`` and ``HeaderFromValue``. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
-Source: org.apache.kafka.connect.transforms.HeaderFrom.
+Classes ``DropHeaders``, ``HeaderFromKey``, ``HeaderFromValue``, ``InsertHeader``; the value of the last one is parsed
+as in SimpleHeaderConverter. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+
+Source: org.apache.kafka.connect.transforms.DropHeaders, HeaderFrom and InsertHeader.
 """
 
 from __future__ import annotations
@@ -12,20 +15,79 @@ from functools import cached_property
 from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from penstock.api.transform import R
-from penstock.config import AbstractConfig, Importance, LambdaValidator, ValidString, setting
-from penstock.data import Header, Schema
+from penstock.config import AbstractConfig, Importance, LambdaValidator, NonNull, ValidList, ValidString, setting
+from penstock.data import NULL_VALUE, ConnectHeaders, Header, Schema, Values
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER, header_entry, with_headers
-from penstock.pipeline.plan.frame_values import null_variant, variant_of
+from penstock.pipeline.columns.header_columns import (
+    HEADER_SCHEMAS,
+    SCHEMALESS_HEADER,
+    header_entry,
+    with_headers,
+    without_headers,
+)
+from penstock.pipeline.plan.frame_values import null_variant, variant_literal, variant_of
 from penstock.pipeline.plan.map_structs import Members, members_of
 from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, Side, SideName, StepFault, StepPlan
-from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
+from penstock.transforms.definition import (
+    JAVA,
+    Definition,
+    NullPointerError,
+    StockTransform,
+    null_replacement,
+    pair,
+    replaces_nulls,
+    require_map,
+    require_struct,
+)
 from penstock.transforms.fields.definition import MapMember, Nulls, OfFields, side_of
-from penstock.transforms.fields.requirements import NullPointerError, require_map, require_struct
 from penstock.transforms.fields.selection import FieldSelection, field_column, field_value, schema_like
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+class DropHeadersConfig(AbstractConfig):
+    """The settings of ``DropHeaders``."""
+
+    headers: tuple[str, ...] = setting(
+        validator=ValidList.any_non_duplicate(empty_allowed=False, null_allowed=False),
+        importance=Importance.HIGH,
+        doc="The name of the headers to be removed.",
+    )
+
+
+_HEADERS: Final = frozenset({"headers"})
+
+
+@dataclass(frozen=True)
+class Drop(Definition):
+    """Removes the headers of these names."""
+
+    keys: tuple[str, ...]
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            return Made({"headers": without_headers(record.headers, self.keys)})
+
+        return StepPlan(shape, make, _HEADERS, _HEADERS)
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        kept = ConnectHeaders(one for one in record.raw_headers or () if one.key not in self.keys)
+        return cast("R", record.new_record(headers=kept))
+
+
+class DropHeaders(StockTransform[DropHeadersConfig]):
+    """Removes all headers with the configured names, case-sensitive."""
+
+    java_name: ClassVar[str] = f"{JAVA}DropHeaders"
+    settings = DropHeadersConfig
+
+    def define(self, config: DropHeadersConfig) -> Drop:
+        """See ``StockTransform``."""
+        return Drop(config.headers)
 
 
 def _ensure_not_empty(name: str, value: object) -> None:
@@ -178,3 +240,55 @@ class _HeaderFrom(StockTransform[HeaderFromConfig]):
 
 
 HeaderFromKey, HeaderFromValue = pair(_HeaderFrom)
+
+
+class InsertHeaderConfig(AbstractConfig):
+    """The settings of ``InsertHeader``."""
+
+    header: str = setting(validator=NonNull(), importance=Importance.HIGH, doc="The name of the header.")
+    value_literal: str = setting(
+        validator=NonNull(),
+        importance=Importance.HIGH,
+        doc="The literal value that is to be set as the header value on all records.",
+    )
+
+
+@dataclass(frozen=True)
+class AddHeader(Definition):
+    """Adds a header; stores its value as text, so that equal steps compare equal."""
+
+    key: str
+    literal: str
+
+    @cached_property
+    def _header(self) -> Header:
+        schema, value = Values.parse_string(self.literal) or NULL_VALUE
+        return Header(self.key, value, schema)
+
+    def plan(self, shape: Shape) -> StepPlan:
+        """See ``Step``."""
+        header = self._header
+
+        def make(record: RecordColumns, keep: NameColumn) -> Made:
+            value = variant_literal(header.value)
+            entry = header_entry(header.key, value, HEADER_SCHEMAS.number(header.schema))
+            return Made({"headers": with_headers(record.headers, [entry])})
+
+        return StepPlan(shape, make, _HEADERS, _HEADERS)
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        changed = record.new_record()
+        changed.headers.add(self._header)
+        return cast("R", changed)
+
+
+class InsertHeader(StockTransform[InsertHeaderConfig]):
+    """Adds a header with a fixed value to each record, after the existing headers."""
+
+    java_name: ClassVar[str] = f"{JAVA}InsertHeader"
+    settings = InsertHeaderConfig
+
+    def define(self, config: InsertHeaderConfig) -> AddHeader:
+        """See ``StockTransform``."""
+        return AddHeader(config.header, config.value_literal)

@@ -10,8 +10,13 @@ from penstock.api import SinkRecord
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.plugins import PluginKind, Plugins
-from penstock.transforms.debezium.extract_new_record_state import ExtractNewRecordState, Unwrap
-from penstock.transforms.debezium.settings import Deletes, ExtractNewRecordStateConfig, FieldReference
+from penstock.transforms.debezium import (
+    Deletes,
+    ExtractNewRecordState,
+    ExtractNewRecordStateConfig,
+    FieldReference,
+    Unwrap,
+)
 
 SOURCE = {"table": "t", "ts_ms": 7}
 
