@@ -1,5 +1,6 @@
 """Tables of lakehouses into topics: ``TableSource`` (``connector``).
 
+- ``connector``: the connector, its task and its settings.
 - ``reading``: versions of a table, and the positions in it; ``delta`` and ``iceberg`` read the formats.
 """
 

@@ -84,7 +84,7 @@ class TransformSuite(PluginSuite):
         self._taken_or_told(given)
 
     def test_records_of_another_kind_are_taken_or_refused_with_an_error_that_says_why(self) -> None:
-        """Values that are no structs or maps, and those that lack each field."""
+        """Values that are no structs or maps, and values without each field."""
         strange: Any = (
             (None, "text"),
             (None, 1),
