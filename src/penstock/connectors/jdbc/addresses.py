@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Final
 from urllib.parse import parse_qsl, quote, urlencode
 
-from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER, of_oracle, of_sql_server
+from penstock.connectors.jdbc.url_forms import ORACLE, SQL_SERVER, TLS_OF_MYSQL, of_oracle, of_sql_server, tls_of_mysql
 from penstock.errors import ConfigException
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ _MYSQL_OPTIONS: Final = {
     "ssl_key": "ssl_key",
     "characterEncoding": "characterEncoding",
     "zeroDateTimeBehavior": "zeroDateTimeBehavior",
-    "useSSL": "useSSL",
+    **dict.fromkeys(TLS_OF_MYSQL, "nothing"),
     # Of the drivers of Java, and without a meaning here.
     **dict.fromkeys(
         ("useUnicode", "allowPublicKeyRetrieval", "autoReconnect", "rewriteBatchedStatements", "useServerPrepStmts"),
@@ -260,13 +260,14 @@ def _file_address(dialect: DatabaseDialect, rest: str) -> DatabaseAddress:
 def _options(dialect: DatabaseDialect, query: Mapping[str, str]) -> dict[str, str]:
     if dialect.name == SQL_SERVER:
         query = {key.lower(): value for key, value in query.items()}
+    tls = tls_of_mysql(query, is_mariadb=dialect.name == "mariadb") if "useSSL" in dialect.options else {}
     unknown = sorted(set(query) - set(dialect.options))
     if unknown:
         raise ConfigException(
             f"{URL_CONFIG}: the parameter {', '.join(unknown)} of the URL is not supported. {dialect.name} takes "
             f"{', '.join(sorted(set(dialect.options)))}"
         )
-    options: dict[str, str] = {}
+    options: dict[str, str] = dict(tls)
     for key, value in query.items():
         kind, _, name = dialect.options[key].rpartition(":")
         adapted = _yes_or_no(name) if kind else _ADAPTED.get(name)
@@ -312,7 +313,6 @@ _ADAPTED: Final[Mapping[str, Callable[[str], dict[str, str]]]] = {
     "keepalives": lambda value: {"keepalives": "1" if value.lower() == "true" else "0"},
     "characterEncoding": _only("characterEncoding", "utf8", "utf-8", "utf8mb4"),
     "zeroDateTimeBehavior": _only("zeroDateTimeBehavior", "converttonull", "convert_to_null"),
-    "useSSL": _only("useSSL", "false"),
     "nothing": lambda _: {},
     "connectTimeout": lambda value: {"connect_timeout": str(max(1, int(value) // 1000)) if value.isdigit() else value},
 }

@@ -24,6 +24,9 @@ from penstock.connectors.jdbc.addresses import URL_CONFIG, DatabaseAddress, miss
 from penstock.connectors.setting_values import TIME_ZONE
 from penstock.errors import ConfigException
 
+#: Tables that a validation looks at: it has to answer in time.
+MOST_CHECKED: Final = 20
+
 
 def _check_url(name: str, value: object) -> None:
     if isinstance(value, str):

@@ -1,15 +1,17 @@
-"""URLs of Oracle and SQL Server, brought into the form that URLs of other databases have.
+"""URLs of Oracle and SQL Server, brought into the form that URLs of other databases have; TLS in those of MySQL.
 
-Main functions: `of_oracle`, `of_sql_server`. Constants: `ORACLE`, `SQL_SERVER`, SQLAlchemy's names of both. Pure; any
-thread.
+Main functions: `of_oracle`, `of_sql_server`, `tls_of_mysql`. Constants: `ORACLE`, `SQL_SERVER`, SQLAlchemy's names of
+both. Pure; any thread.
 
-Source: the documentation of Oracle Database, "JDBC Developer's Guide: Database URLs", and that of Microsoft's JDBC
-    driver, "Building the connection URL".
+Source: the documentation of Oracle Database, "JDBC Developer's Guide: Database URLs", that of Microsoft's JDBC driver,
+    "Building the connection URL", and those of the drivers of MySQL and MariaDB for Java, "Security" and "TLS".
 """
 
 from __future__ import annotations
 
 import re
+import ssl
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -95,3 +97,61 @@ def of_sql_server(rest: str) -> str:
     database = properties.pop("databasename", "")
     port = f":{found['port']}" if found["port"] else ""
     return f"//{found['host']}{port}/{database}{'?' if properties else ''}{urlencode(properties)}"
+
+
+#: The parameters of Java's drivers for TLS to MySQL and MariaDB.
+TLS_OF_MYSQL: Final = (
+    *("useSSL", "useSsl", "requireSSL", "sslMode"),
+    *("verifyServerCertificate", "trustServerCertificate", "disableSslHostnameVerification"),
+)
+#: Values of ``sslMode``: whether certificates, and whether names are checked; None: TLS only if the server wants it.
+_TLS_MODES: Final[Mapping[str, tuple[bool, bool] | None]] = {
+    **dict.fromkeys(("disable", "disabled", "preferred"), None),
+    **dict.fromkeys(("required", "trust"), (False, False)),
+    "verify_ca": (True, False),
+    **dict.fromkeys(("verify_identity", "verify_full"), (True, True)),
+}
+
+
+def tls_of_mysql(query: Mapping[str, str], is_mariadb: bool) -> dict[str, str]:
+    """The options of the client for the parameters for TLS of Java's drivers.
+
+    ``useSSL=true`` requires TLS. MariaDB's driver then checks certificate and name, unless ``trustServerCertificate``
+    is true; MySQL's checks the certificate if ``verifyServerCertificate`` is. Both check them where there is an
+    ``ssl_ca``; without one, authorities are those that the system trusts. Without TLS in the URL the client uses it if
+    the server has it, and checks nothing.
+
+    Args:
+        query: The parameters of the URL.
+        is_mariadb: True if it is an address of MariaDB.
+
+    Raises:
+        ConfigException: ``sslMode`` has another value.
+
+    >>> tls_of_mysql({"useSSL": "true"}, False), tls_of_mysql({"useSSL": "false"}, False)
+    ({'ssl_check_hostname': 'true'}, {})
+    >>> tls_of_mysql({"sslMode": "VERIFY_CA", "ssl_ca": "ca.pem"}, False)
+    {'ssl_check_hostname': 'false'}
+    """
+    is_true = {name for name in TLS_OF_MYSQL if query.get(name, "").lower() in ("true", "1")}
+    if mode := query.get("sslMode", ""):
+        found = mode.lower().replace("-", "_")
+        if found not in _TLS_MODES:
+            raise ConfigException(f"connection.url: sslMode={mode} is none of {', '.join(_TLS_MODES)}")
+        checks = _TLS_MODES[found]
+    elif not is_true & {"useSSL", "useSsl", "requireSSL"}:
+        return {}
+    elif is_mariadb:
+        checks = ("trustServerCertificate" not in is_true, "disableSslHostnameVerification" not in is_true)
+    else:
+        checks = ("verifyServerCertificate" in is_true, "ssl_ca" in query)
+    if checks is None:
+        return {}
+    certificate, name = checks
+    if not certificate:
+        # Without an authority there is nothing to compare a name with.
+        return {"ssl_check_hostname": "true"}
+    paths, options = ssl.get_default_verify_paths(), {"ssl_check_hostname": str(name).lower()}
+    if "ssl_ca" not in query:
+        options |= {"ssl_ca": paths.cafile} if paths.cafile else {"ssl_capath": paths.capath or paths.openssl_capath}
+    return options

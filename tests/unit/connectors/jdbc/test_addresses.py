@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ssl
+from typing import Any
+
+import pymysql
 import pytest
 
 from penstock.connectors.jdbc.addresses import parse_address
@@ -99,7 +103,7 @@ def test_a_password_shows_in_no_message() -> None:
 def test_parameters_of_javas_drivers_for_mysql_are_taken_where_they_say_what_is_done_anyway() -> None:
     url = "jdbc:mysql://db/shop?user=kay&useSSL=false&characterEncoding=UTF-8&zeroDateTimeBehavior=convertToNull"
     assert parse_address(f"{url}&rewriteBatchedStatements=true&connectTimeout=5000").options == {"connect_timeout": "5"}
-    for more in ("useSSL=true", "characterEncoding=latin1", "zeroDateTimeBehavior=ROUND", "serverTimezone=UTC"):
+    for more in ("sslMode=some", "characterEncoding=latin1", "zeroDateTimeBehavior=ROUND", "serverTimezone=UTC"):
         with pytest.raises(ConfigException, match=more.partition("=")[0]):
             parse_address(f"jdbc:mysql://db/shop?{more}")
 
@@ -151,3 +155,43 @@ def test_addresses_of_oracle_and_sql_server(
     address = parse_address(url)
     assert (address.label, (address.user, address.password)) == (label, login)
     assert str(address.sqlalchemy_url()) == for_sqlalchemy
+
+
+@pytest.mark.parametrize(
+    ("given", "checks_certificate", "checks_name"),
+    [
+        ("mysql://db/shop?useSSL=true", False, False),
+        ("mysql://db/shop?useSSL=true&requireSSL=true", False, False),
+        ("mysql://db/shop?useSSL=true&verifyServerCertificate=true", True, False),
+        ("mysql://db/shop?useSSL=true&ssl_ca=ca.pem", True, True),
+        ("mysql://db/shop?sslMode=REQUIRED", False, False),
+        ("mysql://db/shop?sslMode=VERIFY_IDENTITY", True, True),
+        ("mariadb://db/shop?useSsl=true", True, True),
+        ("mariadb://db/shop?useSsl=true&trustServerCertificate=true", False, False),
+        ("mariadb://db/shop?sslMode=verify-ca", True, False),
+        ("mariadb://db/shop?sslMode=trust", False, False),
+    ],
+)
+def test_tls_to_mysql_is_required_and_checked_as_java_s_drivers_do(
+    given: str, checks_certificate: bool, checks_name: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Any] = []
+
+    def context(**files: str | None) -> ssl.SSLContext:
+        made.append(files)
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    monkeypatch.setattr(ssl, "create_default_context", context)
+    url = parse_address(f"jdbc:{given}").sqlalchemy_url()
+    _, arguments = url.get_dialect()().create_connect_args(url)
+    client: Any = pymysql.Connection(**arguments, defer_connect=True)
+
+    assert client._ssl_required
+    assert client.ctx.verify_mode == (ssl.CERT_REQUIRED if checks_certificate else ssl.CERT_NONE)
+    assert client.ctx.check_hostname == checks_name
+    assert any(made[-1].values()) == checks_certificate
+
+
+@pytest.mark.parametrize("given", ["useSSL=false", "sslMode=DISABLED", "sslMode=PREFERRED", "useSSL=no"])
+def test_tls_to_mysql_is_not_required_unless_asked_for(given: str) -> None:
+    assert parse_address(f"jdbc:mysql://db/shop?{given}").options == {}

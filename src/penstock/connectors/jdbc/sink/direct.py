@@ -20,17 +20,17 @@ import pyarrow as pa
 from penstock.connectors.jdbc.sink.settings import InsertMode
 from penstock.connectors.jdbc.sink.statements import copied_type
 
-#: The columns of an ordinary or partitioned table; nothing for a view, or a table with rules or row security.
-COLUMNS: Final = (
-    "SELECT a.attname::text, format_type(a.atttypid, NULL)::text, a.attidentity = 'a' FROM pg_class c "
+#: A table in one answer. With index 0 the columns of an ordinary or partitioned table; nothing for a view, or a table
+#: with rules or row security. With others the columns of each index that ON CONFLICT can name by them: unique,
+#: complete, and checked at once.
+DESCRIBED: Final = (
+    "SELECT 0::bigint, a.attname::text, format_type(a.atttypid, NULL)::text, a.attidentity = 'a' FROM pg_class c "
     "JOIN pg_attribute a ON a.attrelid = c.oid WHERE c.oid = $1::regclass AND c.relkind IN ('r', 'p') "
-    "AND NOT c.relhasrules AND NOT c.relrowsecurity AND a.attnum > 0 AND NOT a.attisdropped"
-)
-#: The columns of each index that ON CONFLICT can name by them: unique, complete, and checked at once.
-UNIQUE: Final = (
-    "SELECT i.indexrelid::bigint, a.attname::text FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid AND "
-    "a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) WHERE i.indrelid = $1::regclass AND i.indisunique AND "
-    "i.indimmediate AND i.indisvalid AND i.indpred IS NULL AND i.indexprs IS NULL"
+    "AND NOT c.relhasrules AND NOT c.relrowsecurity AND a.attnum > 0 AND NOT a.attisdropped "
+    "UNION ALL SELECT i.indexrelid::bigint, a.attname::text, NULL, NULL FROM pg_index i JOIN pg_attribute a "
+    "ON a.attrelid = i.indrelid AND a.attnum = ANY ((i.indkey::int2[])[0:i.indnkeyatts - 1]) "
+    "WHERE i.indrelid = $1::regclass AND i.indisunique AND i.indimmediate AND i.indisvalid AND i.indpred IS NULL "
+    "AND i.indexprs IS NULL"
 )
 #: The types of columns that read the binary form of a copied type as an assignment would convert it.
 _READ_BY: Final[Mapping[str, Collection[str]]] = {
@@ -70,9 +70,9 @@ class CopyTarget:
 
     @staticmethod
     def of(columns: Sequence[Sequence[Any]], indexes: Sequence[Sequence[Any]]) -> CopyTarget:
-        """The table by the answers to `COLUMNS` and `UNIQUE`."""
+        """The table by the rows of columns and of indexes that `DESCRIBED` answers with."""
         unique: dict[int, set[str]] = {}
-        for index, column in indexes:
+        for index, column, *_ in indexes:
             unique.setdefault(index, set()).add(column)
         return CopyTarget(
             {name: kind for name, kind, _ in columns},

@@ -5,6 +5,7 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSinkConnector.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import Enum
 from typing import Final
 
@@ -133,6 +134,13 @@ class JdbcSinkConfig(ConnectionConfig):
     def fields(self) -> tuple[str, ...]:
         """The fields of the value to write, by either name of the setting; empty: all."""
         return self.fields_include_list or self.fields_whitelist
+
+    @property
+    def rights(self) -> Sequence[str]:
+        """The rights on a table that its statements need; those on a key that is there need to read it."""
+        rights = {InsertMode.INSERT: ["INSERT"], InsertMode.UPDATE: ["SELECT", "UPDATE"]}
+        found = rights.get(self.insert_mode, ["SELECT", "INSERT", "UPDATE"])
+        return [*found, *(["SELECT", "DELETE"] if self.delete_enabled else [])]
 
     @property
     def kafka_keys(self) -> tuple[str, ...]:

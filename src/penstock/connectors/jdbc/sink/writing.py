@@ -27,7 +27,7 @@ from penstock.api.sink import RunStatement
 from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.faults import FaultAndError, FaultKind, fault_of
 from penstock.connectors.jdbc.sink.changes import TableChanges, Target
-from penstock.connectors.jdbc.sink.direct import COLUMNS, LEAST_ROWS, UNIQUE, CopyTarget, DirectLoads
+from penstock.connectors.jdbc.sink.direct import DESCRIBED, LEAST_ROWS, CopyTarget, DirectLoads
 from penstock.connectors.jdbc.sink.fitting import widened
 from penstock.connectors.jdbc.sink.settings import InsertMode, JdbcSinkConfig
 from penstock.connectors.jdbc.sink.statements import (
@@ -380,8 +380,8 @@ class AdbcWriter(TableChangeWriter):
             raise ConnectException(f"The table {name} was altered")
 
     def _look_at(self, run: RunStatement, name: TableName) -> CopyTarget:
-        quoted = [quoted_name(name, self._catalog.dialect)]
-        return CopyTarget.of(run(COLUMNS, quoted), run(UNIQUE, quoted))
+        found = run(DESCRIBED, [quoted_name(name, self._catalog.dialect)])
+        return CopyTarget.of([one[1:] for one in found if not one[0]], [one for one in found if one[0]])
 
     def _copy(self, cursor: Any, rows: pa.Table) -> str:
         """Loads rows into a temporary table of their types, which commits empty."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.api import ConnectorTransactionBoundaries, ExactlyOnceSupport, PartitionedSource, Task
 from penstock.api.partitioned import PARTITIONS_CONFIG
 from penstock.connectors.jdbc.addresses import DatabaseAddress, missing_libraries
+from penstock.connectors.jdbc.connection_settings import MOST_CHECKED
 from penstock.connectors.jdbc.source.position import QueryMode, RowPosition, partition_of, stored_offsets, table_of
 from penstock.connectors.jdbc.source.ranges import (
     EXPORTED_CONFIG,
@@ -36,9 +37,6 @@ log = logging.getLogger(__name__)
 _SOON_S: Final = 1.0
 _EXPECTED_S: Final = 60.0
 _DURING_S: Final = 5.0
-
-#: Tables that a validation looks at: it has to answer in time.
-_MOST_CHECKED = 20
 
 
 class JdbcSource(PartitionedSource):
@@ -239,7 +237,12 @@ def _faults_of_database(config: JdbcSourceConfig) -> list[tuple[str, str]]:
     if lacking:
         setting = "table.include.list" if config.table_include_list else "table.whitelist"
         return [(setting, _no_tables(lacking, config))]
-    return [_fault(text, "mode") for table in found[:_MOST_CHECKED] if (text := _fault_of_table(config, table))]
+    from penstock.connectors.jdbc.rights import faults_of_rights
+
+    faults = faults_of_rights(config.address(), found[:MOST_CHECKED], ["SELECT"])
+    return faults or [
+        _fault(text, "mode") for table in found[:MOST_CHECKED] if (text := _fault_of_table(config, table))
+    ]
 
 
 def _fault(text: str, otherwise: str) -> tuple[str, str]:
