@@ -118,7 +118,7 @@ def tls_of_mysql(query: Mapping[str, str], is_mariadb: bool) -> dict[str, str]:
 
     ``useSSL=true`` requires TLS. MariaDB's driver then checks certificate and name, unless ``trustServerCertificate``
     is true; MySQL's checks the certificate if ``verifyServerCertificate`` is. Both check them where there is an
-    ``ssl_ca``; without one, authorities are those that the system trusts. Without TLS in the URL the client uses it if
+    ``ssl_ca``; without one, the system says which authorities it trusts. Without TLS in the URL the client uses it if
     the server has it, and checks nothing.
 
     Args:
