@@ -90,7 +90,7 @@ class StoreConfig(AbstractConfig):
             url = f"gs://{self.gcs_bucket_name}"
         elif not url and self.azblob_container_name:
             url = f"abfss://{self.azblob_container_name}@{self.azblob_account_name}.dfs.core.windows.net"
-        elif not url:
+        elif not url and not self._is_endpoint:
             url = self.store_url
         scheme, _, rest = url.partition("://")
         s3 = None
@@ -98,6 +98,21 @@ class StoreConfig(AbstractConfig):
             bucket, _, prefix = rest.partition("/")
             s3 = self._s3(bucket, prefix.strip("/"))
         return Location(url, s3, self.azblob_account_name, secret, self.store_timeout_ms / 1000)
+
+    @property
+    def _is_endpoint(self) -> bool:
+        """True if ``store.url`` is the address of a server that has buckets."""
+        return self.store_url.partition("://")[0].lower() in ("http", "https")
+
+    def missing_place(self, otherwise: str) -> tuple[str, str]:
+        """The setting that would say where the files are, and a text for people.
+
+        Args:
+            otherwise: The text for ``url``.
+        """
+        if self._is_endpoint:
+            return "s3.bucket.name", f"has no value, and {self.store_url} (store.url) is a store with buckets"
+        return "url", otherwise
 
     def _s3(self, bucket: str, prefix: str) -> S3Options:
         return S3Options(

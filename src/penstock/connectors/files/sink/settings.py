@@ -294,9 +294,8 @@ class FileSinkConfig(StoreConfig):
         """Names of settings that do not fit others, each with a text for people."""
         found = []
         if not self.location().url:
-            found.append(
-                ("url", "says where the files go: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://..")
-            )
+            where = "says where the files go: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://.."
+            found.append(self.missing_place(where))
         elif text := self.location().missing():
             found.append(("url", text))
         if self.layout == "manifest" and (text := faults_of_store(self.location().scheme)):

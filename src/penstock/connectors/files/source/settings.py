@@ -402,9 +402,8 @@ class FileSourceConfig(StoreConfig):
         """
         found = []
         if not self.address:
-            found.append(
-                ("url", "says where the files are: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://..")
-            )
+            where = "says where the files are: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://.."
+            found.append(self.missing_place(where))
         elif text := self.location().missing():
             found.append(("url", text))
         if not self.restores and not self.topic and not self.topic_regex_list:

@@ -80,6 +80,7 @@ def test_a_bucket_of_another_store_has_an_address_and_a_prefix() -> None:
         ({"timestamp.extractor": "com.mine.Extractor"}, "timestamp.extractor", "write Record"),
         ({"timezone": "Mars/Base"}, "timezone", "no time zone"),
         ({"s3.bucket.name": ""}, "url", "says where the files go"),
+        ({"s3.bucket.name": "", "store.url": "http://h:1"}, "s3.bucket.name", "http://h:1 (store.url) is a store with"),
         ({"url": "ftpx://a"}, "url", "No file system"),
         # Azure's client would end the process over a key that it cannot decode.
         ({"url": "abfss://c@a.dfs.core.windows.net", "azblob.account.key": "k"}, "url", "account a is not in Base64"),

@@ -34,3 +34,8 @@ def test_a_pattern_that_is_none_is_refused_with_its_place() -> None:
         FileSourceConfig.parse({**SETTINGS, "input.file.pattern": "[a"})
     with pytest.raises(ConfigException, match=r"topic.regex.list: has t:\[a: .*Unclosed character class"):
         FileSourceConfig.parse({**SETTINGS, "topic.regex.list": "t:[a"})
+
+
+def test_a_store_without_its_bucket_is_a_fault_of_the_bucket() -> None:
+    with pytest.raises(ConfigException, match=r"^s3.bucket.name: has no value, and http://h:1 \(store.url\)"):
+        FileSourceConfig.parse({"topic": "t", "store.url": "http://h:1"})
