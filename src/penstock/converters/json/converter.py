@@ -367,7 +367,9 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             found = Sorted(hints=(None,), deep=exceeds(self._content))
         if found.deep or not beside_spark:
             return found
-        return self._payloads.read(found, column if found.column is None else found.column, self._content)
+        found = self._payloads.read(found, column if found.column is None else found.column, self._content)
+        # What has been read passes as it came.
+        return replace(found, column=None) if len(found.read) == len(found.hints) else found
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
         """See ``ColumnConverter``. Reads all messages without schemas, except doubtful ones."""
