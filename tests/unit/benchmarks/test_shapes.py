@@ -80,7 +80,7 @@ def test_ways_are_chosen_by_their_names() -> None:
 def test_large_messages_count_for_several() -> None:
     amounts = Amounts(500_000, 200_000).of(KILOBYTE)
 
-    assert (amounts.warm, amounts.counted) == (125_000, 50_000)
+    assert (amounts.warm, amounts.counted) == (250_000, 100_000)
     assert amounts.whole(1_000, tasks=4) > amounts.warm + amounts.counted + 4 * 60_000
 
 
