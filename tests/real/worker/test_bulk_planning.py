@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pytest
 from testkit.connectors.bulk_tasks import Counted, Marked
 
+from penstock.api import SourceFrame
 from penstock.api.bulk import BulkFrame
 from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
@@ -37,13 +38,19 @@ def session(spark_runtime: SparkRuntime) -> SparkSession:
 
 
 class Lab:
-    def __init__(self, runtime: SparkRuntime, session: SparkSession, *chain: TransformStage) -> None:
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        session: SparkSession,
+        *chain: TransformStage,
+        json: Mapping[str, str] = JSON,
+    ) -> None:
         key, value, header = JsonConverter(), JsonConverter(), SimpleHeaderConverter()
-        key.configure(JSON, True)
-        value.configure(JSON, False)
+        key.configure(json, True)
+        value.configure(json, False)
         header.configure({})
         jobs = SparkJobs(runtime)
-        recipe = InstanceRecipe(JsonConverter, JSON)
+        recipe = InstanceRecipe(JsonConverter, json)
         parts = Parts("c", recipe, recipe, InstanceRecipe(SimpleHeaderConverter, {}))
         self._chain = Chain(SourcePipeline(PipelineSpec(key, value, header, chain), jobs), jobs, parts)
         self._session = session
@@ -71,6 +78,53 @@ def test_executors_get_bytes_and_a_number_for_each_row(lab: Lab) -> None:
     rows = found.rows.toArrow()
     assert rows.column("value").to_pylist()[:2] == ['{"id":0,"name":"k0"}', '{"id":1,"name":"k1"}']
     assert len(set(rows.column(HASH).to_pylist())) == 9
+
+
+#: A column of each type that a table of Spark has, with a null in the last row.
+TYPES = {
+    "tiny": "cast(id - 1 AS tinyint)",
+    "small": "cast(-id AS smallint)",
+    "whole": "cast(id * 70000 AS int)",
+    "long": "id * 9007199254740993",
+    "single": "cast(id / 3 AS float)",
+    "double": "cast(id / 3 AS double)",
+    "yes": "id % 2 = 0",
+    "text": "concat('a \"quoted\" \u00e9 ', id)",
+    "octets": "cast(concat('b', id) AS binary)",
+    "money": "cast(id * 1.25 - 2 AS decimal(12,2))",
+    "wide": "cast('12345678901234567890123456789012345678' AS decimal(38,0)) - id",
+    "day": "date_add(DATE'1969-12-30', cast(id AS int))",
+    "moment": "timestamp_millis(id * 1500 - 1)",
+    "many": "array(cast(id * 0.5 AS decimal(6,1)), NULL)",
+    "pair": "named_struct('a', cast(id * 0.25 AS decimal(6,2)), 'b', if(id = 3, NULL, timestamp_millis(id)))",
+    "map": "map(concat('k', id), cast(id AS decimal(9,3)))",
+}
+
+
+@pytest.mark.parametrize("enabled", ["true", "false"])
+def test_rows_of_each_type_are_the_same_bytes_in_a_plan_and_on_executors(
+    spark_runtime: SparkRuntime, session: SparkSession, enabled: str
+) -> None:
+    columns = [f"if(id = 4, NULL, {text}) AS {name}" for name, text in TYPES.items()]
+    json = {"schemas.enable": enabled}
+
+    def data(session: SparkSession) -> DataFrame:
+        return session.range(0, 5, 1, 1).selectExpr("id", *columns)
+
+    in_plan = Lab(spark_runtime, session, json=json).plan(data)
+    assert isinstance(in_plan.path, PlannedPath)
+    # A transform of an author: rows go to executors, whose converters are these.
+    by_row = Lab(spark_runtime, session, stage(Marked), json=json).plan(data)
+    assert isinstance(by_row.path, RowPath)
+    table = by_row.rows.toArrow().drop_columns([HASH])
+    written = by_row.path.pipeline().run(SourceFrame(table, "t", None, {"a": 1}, {"b": 1}))
+
+    values = [
+        one.encode() if isinstance(one, str) else one for one in in_plan.rows.toArrow().column("value").to_pylist()
+    ]
+    assert not written.errors
+    assert written.table.column("value").to_pylist() == values
+    assert len(set(values)) == 5
 
 
 def test_views_and_settings_of_the_workers_session_are_there(spark_runtime: SparkRuntime) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import decimal
 import json
 import pickle
 from collections.abc import Iterator
@@ -15,6 +17,7 @@ from tests.unit.worker.bulk.test_range_work import PLACE, InMemory, Rows, Topic,
 from penstock.api import SinkFrame
 from penstock.api.bulk import TopicRange
 from penstock.converters.json.converter import JsonConverter
+from penstock.data import Decimal, SchemaBuilder, Struct, Time, Timestamp
 from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.pipeline.batch.sink.ahead import plan_ahead
 from penstock.pipeline.plan.jobs import SparkJobs
@@ -45,7 +48,7 @@ class All(Rows):
 
     def write(self, topic_range: TopicRange, batches: Iterator[SinkFrame]) -> Any:
         return [
-            (row, str(frame.key_schema), str(frame.value_schema))
+            (row, str(frame.key_schema), str(frame.value_schema), frame.value_schema and str(frame.table.schema))
             for frame in batches
             for row in frame.table.to_pylist()
         ]
@@ -81,9 +84,55 @@ def test_frames_behind_a_plan_are_those_of_the_same_messages_one_by_one(
     check(given, session, SparkJobs(spark_runtime))
 
 
-def check(given: InMemory, session: SparkSession, jobs: SparkJobs) -> None:
-    """Compares what three ranges are with a plan and without."""
-    ranges = (TopicRange(*PLACE, 0, 3_000), TopicRange(*PLACE, 3_000, 4_000), TopicRange(*PLACE, 5_000, 5_001))
+SCHEMA = (
+    SchemaBuilder.struct()
+    .field("tiny", SchemaBuilder.int8().build())
+    .field("double", SchemaBuilder.float64().optional().build())
+    .field("octets", SchemaBuilder.bytes().optional().build())
+    .field("money", Decimal.builder(2).optional().build())
+    .field("clock", Time.SCHEMA)
+    .field("moment", Timestamp.builder().optional().build())
+    .field("many", SchemaBuilder.array(Decimal.builder(1).optional().build()).build())
+    .field("dropped", SchemaBuilder.string().optional().build())
+    .build()
+)
+
+
+def typed(number: int) -> Struct:
+    values: dict[str, Any] = {
+        "tiny": number % 100 - 50,
+        "double": number / 3,
+        "octets": b"%d" % number,
+        "money": decimal.Decimal(number - 9).scaleb(-2),
+        "clock": dt.time(number % 24, 1, 2, 3_000),
+        "moment": dt.datetime(2020, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=number),
+        "many": [decimal.Decimal(number).scaleb(-1), None][: number % 3],
+    }
+    made = Struct(SCHEMA)
+    for name, value in values.items():
+        is_null = number % 7 == 0 and SCHEMA.field(name).schema.optional
+        made.put(name, None if is_null else value)
+    return made
+
+
+def test_values_with_a_schema_behind_a_plan_are_those_of_the_same_messages_one_by_one(
+    session: SparkSession, spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MIN_PLANNED", 1)
+    writer = JsonConverter()
+    writer.configure({}, False)
+    topic = Topic({number: writer.from_connect_data("t", SCHEMA, typed(number)) for number in range(60)}, once=30)
+    given = reading(topic, JsonConverter, InstanceRecipe(ReplaceFieldValue, {"exclude": "dropped"}))
+    given = replace(given, parts=replace(given.parts, value=InstanceRecipe(JsonConverter, {})))
+    ranges = (TopicRange(*PLACE, 0, 30), TopicRange(*PLACE, 30, 60))
+    check(given, session, SparkJobs(spark_runtime), ranges)
+
+
+RANGES = (TopicRange(*PLACE, 0, 3_000), TopicRange(*PLACE, 3_000, 4_000), TopicRange(*PLACE, 5_000, 5_001))
+
+
+def check(given: InMemory, session: SparkSession, jobs: SparkJobs, ranges: tuple[TopicRange, ...] = RANGES) -> None:
+    """Compares what ranges are with a plan and without."""
     work = RangeWork(All(), ranges, given, no_probe)
     made = plan_ahead(given.pipeline(), jobs, samples_of(ranges, given))
     assert made is not None

@@ -24,6 +24,7 @@ import pyarrow.compute as pc
 from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
 from penstock.data import Date, Schema, Time, Timestamp, Type
 from penstock.errors import ConnectException
+from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
 from penstock.pipeline.columns.layout import (
     DECIMAL,
     MAX_DECIMAL_DIGITS,
@@ -202,7 +203,7 @@ def _divided(array: pa.Array, by: int) -> pa.Array:
 # ---------------------------------------------------------------------------------------------------------- decimals
 def _decimals(array: pa.Array, schema: Schema) -> tuple[pa.Array, Layout] | None:
     if array.type == UNSCALED_ARROW:
-        return array, UNSCALED
+        return _narrowed(array, schema)
     if not (pa.types.is_decimal(array.type) or pa.types.is_integer(array.type)):
         return None
     scale = decimal_scale(schema)
@@ -216,6 +217,24 @@ def _decimals(array: pa.Array, schema: Schema) -> tuple[pa.Array, Layout] | None
     for error in errors.values():
         raise ValueError(str(error))
     return made, physical
+
+
+def _narrowed(array: pa.StructArray, schema: Schema) -> tuple[pa.Array, Layout]:
+    """Digits and scales as a column of decimals, if all values have the scale of the schema and at most 38 digits."""
+    scale, valid = decimal_scale(schema), array.is_valid()
+    digits, scales = pc.struct_field(array, [0]), pc.struct_field(array, [1])
+    given = pc.unique(scales.drop_null()).to_pylist()
+    if default_physical(schema) != DECIMAL or given not in ([], [scale]) or digits.null_count != array.null_count:
+        return array, UNSCALED
+    offsets = np.frombuffer(digits.buffers()[1], np.int32)[digits.offset : digits.offset + len(digits) + 1]
+    data = digits.buffers()[2]
+    octets = np.concatenate([np.frombuffer(data or b"", np.uint8), np.zeros(1, np.uint8)])
+    lengths = np.where(valid.to_numpy(zero_copy_only=False), np.diff(offsets), 0)
+    try:
+        made = decimals(octets, offsets[:-1], lengths, pa.decimal128(MAX_DECIMAL_DIGITS, scale))
+    except TooManyDigits:
+        return array, UNSCALED
+    return (pc.if_else(valid, made, None) if array.null_count else made), DECIMAL
 
 
 # ------------------------------------------------------------------------------------------------------------ nested

@@ -291,6 +291,11 @@ def holds_variant(physical: Layout) -> bool:
     return physical.form is LayoutKind.VARIANT or any(map(holds_variant, physical.children))
 
 
+def holds_unscaled(physical: Layout) -> bool:
+    """Tell whether a column of this layout has decimals of any number of digits, at any depth."""
+    return physical.form is LayoutKind.UNSCALED or any(map(holds_unscaled, physical.children))
+
+
 def collectable(column: Column) -> Column:
     """Return a variant column as ``toArrow`` accepts it: the variant null in place of NULL."""
     return F.coalesce(column, F.parse_json(F.lit("null")))

@@ -32,7 +32,7 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.row_path import side_values
 from penstock.pipeline.batch.source.frame_input import headers_of_wire
 from penstock.pipeline.columns.frame_arrow import fitted
-from penstock.pipeline.columns.layout import VARIANT_FIELDS, Layout, LayoutKind, logical_name
+from penstock.pipeline.columns.layout import VARIANT_FIELDS, Layout, LayoutKind, holds_unscaled, logical_name
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schema_union import union_of
 from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, column_of
@@ -361,7 +361,8 @@ class _SideColumns:
             known, column = outcome.shape.side(name), outcome.columns.get(name)
             if known.absent or column is None:
                 continue
-            dated = _null_where_variant_is(with_dates(column, known.schema, known.physical))
+            column, physical = _with_decimals(column, known.schema, known.physical)
+            dated = _null_where_variant_is(with_dates(column, known.schema, physical))
             alike.setdefault((known.schema, dated.type), []).append((dated, _rows_of(outcome, rows)))
         parts = [(schema, kind, found) for (schema, kind), found in alike.items()]
         joined = _joined(parts) if join and len(parts) > 1 else parts
@@ -522,6 +523,18 @@ def _null_where_variant_is(column: pa.ChunkedArray) -> pa.ChunkedArray:
             chunk = pa.StructArray.from_arrays(chunk.flatten(), fields=list(VARIANT_FIELDS), mask=null)
         chunks.append(chunk)
     return pa.chunked_array(chunks, column.type)
+
+
+def _with_decimals(column: pa.ChunkedArray, schema: Schema | None, physical: Layout) -> tuple[pa.ChunkedArray, Layout]:
+    """Decimals that a plan has as digits and scales as the same values of records are: decimals, if all of them fit."""
+    if schema is None or not holds_unscaled(physical):
+        return column, physical
+    try:
+        made, narrow = fitted(column, schema, "")
+    except ConnectException:
+        # A null of a required field, say, in a row that has failed.
+        return column, physical
+    return _chunked(made), narrow
 
 
 def with_dates(column: pa.ChunkedArray, schema: Schema | None, physical: Layout) -> pa.ChunkedArray:

@@ -14,6 +14,7 @@ import pytest
 from tests.shares import QUICK
 
 from penstock.api import SinkFrame, ValueForm
+from penstock.converters.json.spark.lenient import layout_of
 from penstock.data import (
     INT32_SCHEMA,
     INT64_SCHEMA,
@@ -24,11 +25,14 @@ from penstock.data import (
     SchemaBuilder,
     Struct,
     Timestamp,
+    Type,
 )
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.sink.frames import LooseValues, empty_frame, frames_of, records_of_rows
+from penstock.pipeline.columns.layout import arrow_type, is_decimal
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.schemaless import KnownTypes
+from penstock.pipeline.columns.variant import writing as variant
 from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, Side
 
@@ -67,6 +71,72 @@ def outcome(
     key, key_column = side(list(keys) or [None] * len(values), key_schema)
     columns = {name: one for name, one in (("key", key_column), ("value", column)) if one is not None}
     return GroupOutcome(np.array(list(values)), Shape(key, value, sink=True), columns, None, None, {})
+
+
+def pairs(value: Any, schema: Schema | None) -> Any:
+    """A value as a plan lays it out: decimals are digits and a scale."""
+    if value is None or schema is None:
+        return value
+    if is_decimal(schema):
+        digits, scale = variant.unscale(value)
+        return {"unscaled": variant.unscaled_bytes(digits), "scale": scale}
+    match schema.type:
+        case Type.ARRAY:
+            return [pairs(one, schema.value_schema) for one in value]
+        case Type.MAP:
+            found = [(pairs(key, schema.key_schema), pairs(one, schema.value_schema)) for key, one in value.items()]
+            plain = schema.key_schema is not None and schema.key_schema.type is Type.STRING
+            return found if plain else [{"key": key, "value": one} for key, one in found]
+        case Type.STRUCT:
+            return {one.name: pairs(value.get(one.name), one.schema) for one in schema.fields}
+    return int(value.timestamp() * 1000) if isinstance(value, datetime.datetime) else value
+
+
+def planned(values: Mapping[int, object], schema: Schema) -> GroupOutcome:
+    """As ``outcome``, with decimals as a plan has them."""
+    layout = layout_of(schema)
+    column = pa.array([pairs(one, schema) for one in values.values()], arrow_type(schema, layout))
+    shape = Shape(NOTHING, Side.of(schema, layout), sink=True)
+    return GroupOutcome(np.array(list(values)), shape, {"value": pa.chunked_array([column])}, None, None, {})
+
+
+MONEY = Decimal.schema(2)
+OPTIONAL_MONEY = Decimal.builder(2).optional().build()
+D = decimal.Decimal
+
+
+@pytest.mark.parametrize("cut", [0, 1])
+@pytest.mark.parametrize(
+    ("schema", "values"),
+    [
+        (MONEY, [D("1.25"), D("-0.01"), D("0.00"), D("9" * 36 + ".99"), D("-" + "9" * 36 + ".99")]),
+        (OPTIONAL_MONEY, [None, D("1.25"), None]),
+        (OPTIONAL_MONEY, [None, None]),
+        (Decimal.schema(0), [D(-(2**63)), D(2**64), D(0)]),
+        # Those of other scales, or of more digits, have no column of decimals.
+        (MONEY, [D("1.25"), D("1.5")]),
+        (MONEY, [D("1.25"), D("1" * 37 + ".00")]),
+        (Decimal.schema(-3), [D("5E+3")]),
+        (SchemaBuilder.array(OPTIONAL_MONEY).optional().build(), [[D("1.25"), None], [], None, [D("2.50")]]),
+        (SchemaBuilder.map(STRING_SCHEMA, OPTIONAL_MONEY).build(), [{"a": D("1.25"), "b": None}, {}]),
+        (SchemaBuilder.map(INT32_SCHEMA, MONEY).build(), [{1: D("1.25")}, {}]),
+        (SchemaBuilder.map(MONEY, STRING_SCHEMA).build(), [{D("1.25"): "a"}, {}]),
+    ],
+    ids=str,
+)
+def test_decimals_out_of_a_plan_are_those_of_records(schema: Schema, values: list[Any], cut: int) -> None:
+    inner = SchemaBuilder.struct().optional().field("d", schema).field("at", Timestamp.SCHEMA).build()
+    at = datetime.datetime(2020, 1, 2, tzinfo=datetime.UTC)
+    for whole, given in (
+        (schema, values),
+        (inner, [Struct(inner).put("d", one).put("at", at) for one in values]),
+    ):
+        rows = dict(enumerate(given))
+
+        found, wanted = (frames([made(rows, whole)], len(rows), gone=range(cut)) for made in (planned, outcome))
+
+        assert shown(found) == shown(wanted)
+        assert [one.table.schema for one in found] == [one.table.schema for one in wanted]
 
 
 def frames(
@@ -252,6 +322,18 @@ class TestJoined:
         assert found[0].table["value"].type == found[2].table["value"].type
         assert [frame.fields(["d"])["d"].to_pylist() for frame in found] == [
             [decimal.Decimal("1.25")], [decimal.Decimal("1" * 50 + ".25")], [decimal.Decimal("2.25")]
+        ]  # fmt: skip
+
+    def test_decimals_out_of_a_plan_join_with_those_of_records(self) -> None:
+        more = SchemaBuilder.struct().field("d", Decimal.schema(2)).field("n", INT32_SCHEMA).build()
+        money = SchemaBuilder.struct().field("d", Decimal.schema(2)).build()
+        rows = outcome({0: Struct(money).put("d", decimal.Decimal("1.25"))}, money)
+        of_plan = planned({1: Struct(more).put("d", decimal.Decimal("2.25")).put("n", 2)}, more)
+
+        (found,) = frames([rows, of_plan], 2, join=True)
+
+        assert found.table["value"].to_pylist() == [
+            {"d": decimal.Decimal("1.25"), "n": None}, {"d": decimal.Decimal("2.25"), "n": 2}
         ]  # fmt: skip
 
     def test_hundreds_of_schemas_are_joined_at_once(self) -> None:
