@@ -78,6 +78,15 @@ HASH: Final = "penstock_hash"
 #: The time limit of the coordinator of an id, of reading the markers, and of a commit.
 _PATIENCE_S: Final = 60.0
 _SLICE_S: Final = 5.0
+#: Refusals of brokers, by the ends of Kafka's names, whose texts do not say what to do.
+_REMEDIES: Final = {
+    "KafkaStorageException": ". A disk of a broker is full or broken: free or add space below its log.dirs, or lower "
+    "the retention of topics there",
+    "TopicAuthorizationException": ". Allow the connector's user the operation Write on the topic",
+    "PolicyViolationException": ". A policy of the brokers refuses it: its text says what records have to be",
+    "NotEnoughReplicasException": ". Start the brokers that are away, or lower min.insync.replicas of the topic",
+    "TimeoutException": ". The brokers did not store it within delivery.timeout.ms: look at their state and disks",
+}
 
 
 # ------------------------------------------------------------------------------------------------------------- paths
@@ -499,9 +508,11 @@ class _Attempt:
                 "it. Create the topic, set topic.creation.default.partitions and "
                 "topic.creation.default.replication.factor for the connector, or allow auto.create.topics.enable"
             ) from refused.error
-        kind = KafkaRetriableException if isinstance(refused.error, RetriableException) else ConnectException
+        passes = isinstance(refused.error, RetriableException | KafkaRetriableException)
+        todo = next((text for name, text in _REMEDIES.items() if refused.java_name.endswith(name)), "")
+        kind = KafkaRetriableException if passes else ConnectException
         raise kind(
-            f"Kafka refused a record of {self._name} for topic {refused.topic}: {refused.error}"
+            f"Kafka refused a record of {self._name} for topic {refused.topic}: {refused.error}{todo}"
         ) from refused.error
 
     def delivered(self, failures: Sequence[FailedDelivery]) -> None:

@@ -11,10 +11,13 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
+
+import pyspark
 
 import penstock
 from penstock.errors import ConnectException
@@ -146,6 +149,7 @@ def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], 
         ConnectException: An executor cannot do the work; the message names the remedy.
     """
     archive, version, python = ARCHIVE, penstock.__version__, list(sys.version_info[:2])
+    spark = pyspark.__version__
 
     def ask(batches: Any) -> Any:
         import os
@@ -169,6 +173,10 @@ def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], 
                 pickle.loads(payload)
             except Exception as error:
                 answer = f"cannot make what is sent to them ({type(error).__name__}: {error})"
+        import pyspark as of_spark
+
+        if of_spark.__version__ != spark:
+            answer = f"have Spark {of_spark.__version__}, and the worker has {spark}"
         if list(sys.version_info[:2]) != python:
             answer = f"have Python {sys.version_info[0]}.{sys.version_info[1]}"
         for batch in batches:
@@ -178,14 +186,38 @@ def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], 
     try:
         rows = session.range(0, asked, 1, asked).mapInArrow(ask, "answer string").distinct().collect()
     except Exception as error:
-        raise ConnectException(
-            "Spark's executors cannot run Python for bulk work: "
-            f"{str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__}. They need Python "
-            f"{python[0]}.{python[1]} with PyArrow (spark.pyspark.python, spark.archives)"
-        ) from error
+        raise ConnectException(cannot_run(str(error) or type(error).__name__, spark, python)) from error
     answers = sorted(row[0] for row in rows if row[0])
     if answers:
         raise ConnectException(refusal(answers, version, python))
+
+
+#: Texts of Java's errors where the two ends have other classes of Spark.
+_OTHER_SPARK: Final = re.compile(r"InvalidClassException|serialVersionUID|NoSuchMethodError|IncompatibleClassChange")
+
+
+def cannot_run(text: str, spark: str, python: Sequence[int]) -> str:
+    """The message about executors that have failed to run any Python.
+
+    Args:
+        text: Spark's error.
+        spark: The worker's version of Spark.
+        python: Its version of Python.
+
+    >>> print(cannot_run("No module named 'pyarrow'", "4.3.0", [3, 13]))
+    Spark's executors cannot run Python for bulk work: No module named 'pyarrow'. They need Python 3.13 with PyArrow \
+(spark.pyspark.python, spark.archives)
+    """
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if other := next((line for line in lines if _OTHER_SPARK.search(line)), None):
+        return (
+            f"Spark's executors have another version of Spark than the worker, which has {spark}: {other}. Install "
+            f"Spark {spark} on the master and the Spark workers, or the version of PySpark that they have in the worker"
+        )
+    return (
+        f"Spark's executors cannot run Python for bulk work: {lines[-1]}. They need Python {python[0]}.{python[1]} "
+        "with PyArrow (spark.pyspark.python, spark.archives)"
+    )
 
 
 def refusal(answers: Sequence[str], version: str, python: Sequence[int]) -> str:

@@ -1,11 +1,16 @@
 """Groups that share a job have numbers: stable, different within a job, and bounded."""
 
-from typing import cast
+from collections.abc import Callable
+from typing import Any, cast
+
+import pytest
 
 from penstock.data import Schema, Type
+from penstock.errors import ConnectException
 from penstock.pipeline.plan.chain import ShapeGroup
 from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, SparkJobs
 from penstock.pipeline.plan.step import NOTHING, Shape, Side
+from penstock.pipeline.spark.isolated_session import Loss
 from penstock.pipeline.spark.session import SparkRuntime
 
 
@@ -37,3 +42,42 @@ def test_numbers_stay_bounded_however_many_schemas_come_by() -> None:
         assert len(set(numbers)) == MAX_SHARED_GROUPS
         assert max(numbers) < MAX_NUMBERS
     assert len(jobs._numbers) == MAX_NUMBERS
+
+
+class Losing:
+    """A runtime whose sessions are lost under a job."""
+
+    def __init__(self, *losses: Loss) -> None:
+        self._losses, self.tried = losses, 0
+
+    def run(self, job: Callable[[Any], Any], instead: Callable[[Loss], Callable[[], Any] | None]) -> Any:
+        for loss in self._losses:
+            self.tried += 1
+            if (other := instead(loss)) is not None:
+                return other()
+        return job(None)
+
+
+ENDED = "the Spark JVM ran out of memory (spark.driver.memory is 700m)"
+
+
+@pytest.mark.parametrize(
+    ("losses", "tried"),
+    [
+        ([Loss(1, True, ENDED, jobs=1)], 1),
+        # Another job may have been the one that was too large.
+        ([Loss(1, True, ENDED, jobs=2), Loss(2, True, ENDED, jobs=2)], 2),
+    ],
+)
+def test_a_frame_larger_than_the_jvm_fails_the_task_at_once_with_what_to_set(losses: list[Loss], tried: int) -> None:
+    runtime: Any = Losing(*losses)
+    make: Any = lambda session: session  # noqa: E731
+    with pytest.raises(ConnectException, match=r"do not fit .* 700m\).* fewer rows .* raise spark\.driver\.memory"):
+        SparkJobs(runtime).on_dataframe(make, lambda frame: frame)
+    assert runtime.tried == tried
+
+
+def test_a_frame_under_which_a_session_is_killed_is_made_again() -> None:
+    runtime: Any = Losing(Loss(1, False, "was killed", jobs=1))
+    make: Any = lambda session: "made"  # noqa: E731
+    assert SparkJobs(runtime).on_dataframe(make, lambda frame: f"{frame} again") == "made again"

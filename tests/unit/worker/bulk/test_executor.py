@@ -14,11 +14,12 @@ from penstock.api import SourceFrame
 from penstock.errors import (
     ConnectException,
     KafkaException,
+    KafkaRetriableException,
     ProducerFencedException,
     ToleranceExceededException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.producer.in_flight import FailedDelivery
+from penstock.kafka.producer.in_flight import FailedDelivery, too_large
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
@@ -35,7 +36,7 @@ from penstock.worker.bulk.executor import (
     PartitionWork,
     PlannedPath,
 )
-from penstock.worker.bulk.runs import Failure, Marker, Markers, NotRepeatableException, RunKey, digest
+from penstock.worker.bulk.runs import Failure, Marker, Markers, NotRepeatableException, RunKey, digest, is_final
 from penstock.worker.bulk.shipping import Parts
 from penstock.worker.errors.tolerance import ErrorPolicy
 
@@ -51,6 +52,7 @@ class Memory:
     entries: list[tuple[bytes, bytes | None]] = field(default_factory=list)
     owners: dict[str, object] = field(default_factory=dict)
     refuses: frozenset[bytes] = frozenset()
+    refusal: tuple[KafkaException, str] = (KafkaException("too large"), "x.RecordTooLarge")
     commits: int = 0
     topic: str = "penstock-bulk"
     sizes: list[int] = field(default_factory=list)
@@ -103,7 +105,7 @@ class Producer:
             if self._stopped:
                 break
             if value in self._memory.refuses:
-                failures.append(FailedDelivery(row, "t", KafkaException("too large"), "x.RecordTooLarge"))
+                failures.append(FailedDelivery(row, "t", *self._memory.refusal))
                 self._stopped = self._stops
                 continue
             (self._pending if self._id else self._memory.messages).append(value)
@@ -279,6 +281,27 @@ def test_a_record_that_kafka_refuses_ends_the_attempt() -> None:
         work().write(3, rows(95), memory.cluster)
     assert memory.messages == values(40)
     assert not memory.markers()[3].done
+
+
+@pytest.mark.parametrize(
+    ("error", "name", "told", "final"),
+    [
+        (too_large(2_000_000, "max.message.bytes", 1_000_012), "RecordTooLargeException", "max.message.bytes", True),
+        (KafkaRetriableException("Disk error"), "KafkaStorageException", "below its log.dirs", False),
+        (KafkaRetriableException("timed out"), "TimeoutException", "delivery.timeout.ms", False),
+        (KafkaRetriableException("too few"), "NotEnoughReplicasException", "min.insync.replicas", False),
+        (KafkaException("not authorized"), "TopicAuthorizationException", "operation Write", True),
+    ],
+)
+def test_a_topic_without_room_or_rights_is_told_with_what_to_do(
+    error: KafkaException, name: str, told: str, final: bool
+) -> None:
+    memory = Memory(refuses=frozenset([b"50"]), refusal=(error, f"org.apache.kafka.common.errors.{name}"))
+    wanted = ConnectException if final else KafkaRetriableException
+    with pytest.raises(wanted, match=f"Kafka refused a record .* for topic t: .*{told}") as caught:
+        work().write(3, rows(95), memory.cluster)
+    assert is_final(caught.value) is final, "what may pass is tried again"
+    assert memory.messages == values(40)
 
 
 def test_a_user_without_rights_to_transactional_ids_is_told_which_to_give(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.telemetry import no_probe
-from penstock.worker.bulk.shipping import Parts, TransformRecipe, packed, probe_for_executors, shipped
+from penstock.worker.bulk.shipping import Parts, TransformRecipe, cannot_run, packed, probe_for_executors, refusal, shipped
 
 
 def test_a_probe_goes_only_where_it_is_made_for_that() -> None:
@@ -39,6 +39,23 @@ def test_parts_are_made_where_they_arrive() -> None:
 def test_what_cannot_be_packed_is_named() -> None:
     with pytest.raises(ConnectException, match="The work of it cannot be sent to Spark's executors"):
         packed(lambda: None, "The work of it")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Job aborted due to stage failure: Task 0 failed 4 times\njava.io.InvalidClassException: "
+        "org.apache.spark.rdd.RDD; local class incompatible: stream classdesc serialVersionUID = 1, local class 2\n"
+        "Driver stacktrace:",
+        "java.lang.NoSuchMethodError: 'void org.apache.spark.scheduler.Task'",
+    ],
+)
+def test_executors_with_another_version_of_spark_are_told_with_what_to_do(text: str) -> None:
+    told = cannot_run(text, "4.3.0", [3, 13])
+    assert "another version of Spark than the worker, which has 4.3.0: java." in told
+    assert "Install Spark 4.3.0 on the master and the Spark workers" in told
+    told = refusal(["have Spark 4.0.1, and the worker has 4.3.0"], "0.2", [3, 13])
+    assert told.startswith("Executors of Spark have Spark 4.0.1, and the worker has 4.3.0")
 
 
 def test_shipped_work_needs_nothing_of_penstock_until_it_is_called() -> None:
