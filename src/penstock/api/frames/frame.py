@@ -228,9 +228,10 @@ class SinkFrame:
             (typed by their schemas; with ``ValueForm.TEXT`` the value is a string; of type null if all rows are null
             and have no schema), ``headers`` list of struct<key string, value binary>. Date, Time and Timestamp are real
             dates, times and timestamps, at every depth. A Decimal is a decimal128(38, scale), or a struct<unscaled
-            binary, scale int32> where the converter reads any number of digits. A map whose keys are not strings is a
-            list of struct<key, value>. Without a schema, objects are structs of all fields seen so far on their topic;
-            values that have no type in common are VARIANT, and with ``ValueForm.VARIANT`` all schemaless values are.
+            binary, scale int32> where a value of the frame has another scale or more digits. A map whose keys are not
+            strings is a list of struct<key, value>. Without a schema, objects are structs of all fields seen so far on
+            their topic; values that have no type in common are VARIANT, and with ``ValueForm.VARIANT`` all schemaless
+            values are.
         key_schema: Schema of the keys; None = schemaless.
         value_schema: Schema of the values; None = schemaless.
         spark: Returns the worker's Spark session, for ``dataframe``.

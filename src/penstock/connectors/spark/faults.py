@@ -19,6 +19,7 @@ PACKAGES: Final = {
     "spark.sql.catalog.spark_catalog=org.apache.spark.sql.delta.catalog.DeltaCatalog",
     "iceberg": "org.apache.iceberg:iceberg-spark-runtime-SPARK_2.13:VERSION, with a catalog of spark.sql.catalog.NAME",
     "avro": "org.apache.spark:spark-avro_2.13:VERSION",
+    "kafka": "org.apache.spark:spark-sql-kafka-0-10_2.13:VERSION, that of Spark",
     "hudi": "org.apache.hudi:hudi-spark-bundle_2.13:VERSION",
 }
 _CONDITION: Final = re.compile(r"\[([A-Z][A-Z0-9_]+)(?:\.[A-Z0-9_]+)*\]")

@@ -64,6 +64,12 @@ def test_a_format_without_a_reader_of_micro_batches_is_named(spark_runtime: Spar
     lab = Lab(spark_runtime, tmp_path, **{"spark.format": "jdbc", "spark.option.url": "jdbc:h2:mem:x"})
     with pytest.raises(ConnectException, match=r"spark.format: reading .* no reader of micro-batches"):
         lab.run()
+    for format_name, artifact in (("kafka", "spark-sql-kafka-0-10"), ("delta", "delta-spark")):
+        own = {"spark.format": format_name, "spark.path": str(tmp_path), "spark.option.subscribe": "t"}
+        with pytest.raises(
+            ConnectException, match=rf"has no format {format_name}\. .*spark\.jars\.packages=.*{artifact}"
+        ):
+            Lab(spark_runtime, tmp_path, **own).run()
     rate = Lab(spark_runtime, tmp_path, **{"spark.format": "rate-micro-batch", "spark.option.rowsPerBatch": "5"})
     rate.run(most=2)
     rate.run(most=2)
