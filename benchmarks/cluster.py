@@ -12,6 +12,8 @@ compares both ends by a count and a checksum a column; it prints the memory of t
 beginning, at the peak and at the end. ``--scaling`` loads rows with 1, 2, 4 and 8 executors each of which reads 20 MB a
 second and no more: it sleeps, so that the cores of this machine do not count. A first run has the starts of executors
 and of their Python processes in it; the second begins when each executor has done some work, and is what counts.
+``--recovery`` kills the one executor of a run, its Spark worker, master and driver, and prints the seconds until rows
+arrive in the topic again.
 
 Thread: the main one.
 """
@@ -19,6 +21,8 @@ Thread: the main one.
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -26,13 +30,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
 
+import confluent_kafka as ck
 import duckdb
 import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from testkit.processes.spark_cluster import SparkCluster
-from testkit.processes.worker_process import WorkerProcess
+from testkit.processes.worker_process import WorkerProcess, children
 
 from benchmarks.processes import cpu_seconds, process_tree
 from penstock.broker import EmbeddedBroker
@@ -50,6 +55,8 @@ _ROW_BYTES: Final = 10_000
 _BYTES_A_SECOND: Final = 20_000_000
 _ROWS_A_SLEEP: Final = 20
 EXECUTORS: Final = (1, 2, 4, 8)
+#: Rows that ``--recovery`` does not come to the end of.
+_ENDLESS: Final = 1_000_000
 #: Runs that wait for the last executor to start.
 _WARM_TURNS: Final = 20
 
@@ -66,7 +73,10 @@ def main(arguments: list[str]) -> int:
         "--round-trip", action="store_true", help="Parquet into a topic and into a Delta table, compared"
     )
     parser.add_argument("--scaling", action="store_true", help="1, 2, 4 and 8 executors of 20 MB a second each")
+    parser.add_argument("--recovery", action="store_true", help="the time after which rows arrive again after a kill")
     options = parser.parse_args(arguments)
+    if options.recovery:
+        return recovery()
     if options.scaling:
         return scaling(options.records)
     if options.round_trip:
@@ -167,6 +177,71 @@ def scaling(records: int) -> int:
                     flush=True,
                 )
     return 0 if all(seconds[1][1] / count / one[1] >= 0.8 for count, one in seconds.items()) else 1
+
+
+def recovery() -> int:
+    """Kills parts of a cluster under a run; the exit code is 1 if rows take longer than 60 s to arrive again."""
+    found: dict[str, float] = {}
+    print("| killed | seconds until rows arrive again |")
+    print("| --- | --- |")
+    with tempfile.TemporaryDirectory(prefix="penstock-bench-") as scratch, ExitStack() as stack:
+        directory = Path(scratch)
+        broker = stack.enter_context(EmbeddedBroker(directory / "kafka", heap="1g"))
+        cluster = stack.enter_context(SparkCluster(directory / "spark", cores=1))
+        own = {**cluster.settings, "spark.cores.max": "1", "spark.executor.memory": "460m"}
+        worker = WorkerProcess(directory / "worker", broker.bootstrap_servers, own)
+        worker.start()
+        stack.callback(worker.close)
+        worker.wait(lambda: "Spark session 1 is up" in worker.text(), "Spark is up", 300)
+        slowly = "if(reflect('java.lang.Thread', 'sleep', 4L) IS NULL, NULL, 'slow')"
+        config = {"topic": "rows", "count": str(_ENDLESS), "partitions": str(_ENDLESS // 100), "query": slowly, **_JSON}
+        made = {"topic.creation.default.partitions": "1", "topic.creation.default.replication.factor": "1"}
+        _create(worker, "rows", {"connector.class": "testkit.connectors.bulk_tasks:OrdersSource", **config, **made})
+        client = ck.Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "recovery"})
+        stack.callback(client.close)
+
+        def end_executor() -> None:
+            for pid in children(cluster.worker.pid or 0):
+                os.kill(pid, signal.SIGKILL)
+
+        def end_driver() -> None:
+            (jvm,) = [pid for pid in process_tree(worker.pid) if "java" in Path(f"/proc/{pid}/comm").read_text()]
+            os.kill(jvm, signal.SIGKILL)
+
+        for name, steps in {
+            "executor": (end_executor,),
+            "Spark worker, started again at once": (cluster.worker.kill, cluster.worker.start),
+            "Spark worker, away for 20 s": (cluster.worker.kill, lambda: time.sleep(20.0), cluster.worker.start),
+            "master, started again without recovery": (cluster.master.kill, cluster.master.start),
+            "JVM of the driver": (end_driver,),
+        }.items():
+            _await_growth(client, _end(client))
+            for step in steps:
+                step()
+            began = time.monotonic()
+            # What was on its way when the kill came.
+            time.sleep(1.0)
+            _await_growth(client, _end(client))
+            found[name] = time.monotonic() - began
+            print(f"| {name} | {found[name]:.1f} |", flush=True)
+        worker.ask("DELETE", "/connectors/rows")
+    return 0 if max(found.values()) <= 60 else 1
+
+
+def _end(client: ck.Consumer) -> int:
+    """The offset after the last row in the topic; 0 as long as there is none."""
+    try:
+        return client.get_watermark_offsets(ck.TopicPartition("rows", 0), timeout=10)[1]
+    except ck.KafkaException:
+        return 0
+
+
+def _await_growth(client: ck.Consumer, before: int) -> None:
+    deadline = time.monotonic() + _WAIT_S
+    while _end(client) <= before:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"No row has come after {before} for {_WAIT_S:.0f} s")
+        time.sleep(0.2)
 
 
 def _limited(worker: WorkerProcess, name: str, records: int) -> float:
