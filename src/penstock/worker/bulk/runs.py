@@ -403,8 +403,9 @@ class Skipping:
     def _changed(self, how: str) -> NotRepeatableException:
         return NotRepeatableException(
             f"Of Spark partition {self._partition} of the run '{self._run.run}' {self._marker.rows:,} rows are in "
-            f"Kafka, but the query {how}: it is not repeatable, or its source has changed under the run. Read a fixed "
-            f"state of the source (a snapshot, a version, a range of keys), order rows within partitions, and {_RESET}"
+            f"Kafka, but the query {how}: it is not repeatable, or its source, transforms or converters were changed "
+            "during the run. Read a fixed state of the source (a snapshot, a version, a range of keys), order rows "
+            f"within partitions, and {_RESET}"
         )
 
 
