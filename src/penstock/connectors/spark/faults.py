@@ -29,6 +29,11 @@ _NO_FORMAT: Final = re.compile(
 _NO_STREAM: Final = re.compile(r"does not support streamed reading|Micro-batch scan is not supported")
 #: Spark's words in front of the error of a query.
 _QUERY: Final = re.compile(r"\[STREAM_FAILED\][^\n]*?terminated with exception: ")
+#: A class of Spark that a jar does not find as it was when it was made. A query's own error has only the method.
+_OTHER_SPARK: Final = re.compile(
+    r"(?:NoSuchMethod|NoSuchField|NoClassDefFound|AbstractMethod|IncompatibleClassChange)Error[^\n]*"
+    r"|'[\w.\[\]$]+ org\.apache\.spark\.[^\n]*"
+)
 _NO_DRIVER: Final = re.compile(r"No suitable driver|ClassNotFoundException: \S*[Dd]river")
 _NO_RIGHT: Final = re.compile(
     r"Permission denied|AccessControlException|AccessDenied|Access Denied|Forbidden|\b403\b|INSUFFICIENT_PERMISSIONS"
@@ -67,6 +72,8 @@ _KNOWN: Final[dict[str, tuple[str, bool]]] = {
     "NOT_SUPPORTED_COMMAND_WITHOUT_HIVE_SUPPORT": ("this needs a catalog of tables", False),
 }
 _LONGEST: Final = 500
+#: Beginnings of lines that describe a plan or a query, not its error.
+_SAYS_NOTHING: Final = ("at ", "An error occurred while calling", "==", "'", "Identifier: [id", "Current ")
 
 
 def explained(text: str, what: str, format: str, path: str) -> ConnectException:  # noqa: A002 - Spark's word
@@ -100,6 +107,12 @@ def explained(text: str, what: str, format: str, path: str) -> ConnectException:
             "file, "
             f"and start the worker again: spark.jars.packages={package}; or correct the name"
         )
+    if (missing := _OTHER_SPARK.search(text)) is not None:
+        return ConnectException(
+            f"{what} failed: a jar in the Spark session, that of {format or 'its tables'} perhaps, was made for "
+            f"another version of Spark ({missing[0][:200]}). Put the one for this version into spark.jars.packages of "
+            "the worker's file, and start the worker again"
+        )
     if _NO_STREAM.search(text):
         return ConnectException(
             f"spark.format: {what} failed: {format} has no reader of micro-batches, which mode=stream reads with. Take "
@@ -128,7 +141,7 @@ def _short(text: str) -> str:
     """The essential part of an error, without plans and stack traces."""
     lines = [line.strip() for line in text.strip().splitlines()]
     telling = [line for line in lines if _CONDITION.search(line)] or [
-        line for line in lines if line and not line.startswith(("at ", "An error occurred while calling", "==", "'"))
+        line for line in lines if line and not line.startswith(_SAYS_NOTHING)
     ]
     cause = next((line for line in reversed(lines) if line.startswith("Caused by: ")), "")
     first = telling[0] if telling else ""

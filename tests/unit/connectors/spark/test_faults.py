@@ -18,6 +18,11 @@ NO_DELTA = (
     "[DELTA_CONFIGURE_SPARK_SESSION_WITH_EXTENSION_AND_CATALOG] This Delta operation requires the SparkSession ..."
 )
 QUERY = "[STREAM_FAILED] Query [id = 1-2, runId = 3-4] terminated with exception: {}"
+OTHER_SPARK = """org.apache.spark.sql.streaming.StreamingQueryException: \
+'void org.apache.spark.sql.execution.LogicalRDD.<init>(scala.collection.immutable.Seq, boolean)'
+=== Streaming Query ===
+Identifier: [id = 020e1e47, runId = cc2ca46e]
+Current Committed Offsets: {}"""
 DENIED = "java.io.FileNotFoundException: /in/a.parquet (Permission denied)"
 
 
@@ -40,7 +45,10 @@ DENIED = "java.io.FileNotFoundException: /in/a.parquet (Permission denied)"
         ("Data source jdbc does not support streamed reading.", ["no reader of micro-batches", "incrementing"], False),
         (QUERY.format("[CONCURRENT_QUERY] Another instance is running. SQLSTATE: 0A000"), ["waits for its end"], True),
         (QUERY.format("[FAILED_READ_FILE.NO_HINT] Encountered error while reading /in/a."), ["/in/a", "mend"], False),
+        (OTHER_SPARK, ["another version of Spark ('void org.apache.spark.sql", "spark.jars.packages"], False),
+        ("java.lang.NoClassDefFoundError: org/apache/spark/sql/X", ["another version of Spark (NoClassDef"], False),
         ("something new", ["something new"], False),
+        ("=== Streaming Query ===\nIdentifier: [id = 1]\nCurrent Committed Offsets: {}\nthe rest", ["the rest"], False),
     ],
 )
 def test_an_error_says_what_was_asked_why_it_failed_and_what_to_do(text: str, parts: list[str], passes: bool) -> None:
