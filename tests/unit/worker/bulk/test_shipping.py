@@ -14,7 +14,15 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.telemetry import no_probe
-from penstock.worker.bulk.shipping import Parts, TransformRecipe, cannot_run, packed, probe_for_executors, refusal, shipped
+from penstock.worker.bulk.shipping import (
+    Parts,
+    TransformRecipe,
+    cannot_run,
+    packed,
+    probe_for_executors,
+    refusal,
+    shipped,
+)
 
 
 def test_a_probe_goes_only_where_it_is_made_for_that() -> None:
