@@ -20,7 +20,7 @@ from benchmarks.figures import Sample, percentile, steady_rate
 from benchmarks.processes import WorkerProcess
 from benchmarks.workloads import CLIENTS, FILE_SOURCE, Environment, Workload
 from penstock.broker import CONNECT_COORDINATES, free_port, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 
 JAVA_OPTIONS = ["-Xms256M", "-Xmx2G", "-XX:+UseG1GC", "-Djava.awt.headless=true"]
 CHECKOUT = Path(__file__).resolve().parents[1]

@@ -14,7 +14,7 @@ from typing import Any, Final
 from benchmarks.java_source import compile_java
 
 from penstock.broker import CONNECT_COORDINATES, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 
 #: As the recorded vectors: English words in dates, no time zone but UTC.
 _OPTIONS: Final = ["-Duser.timezone=UTC", "-Duser.language=en", "-Duser.country=US", "-Dfile.encoding=UTF-8"]

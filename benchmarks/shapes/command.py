@@ -26,7 +26,7 @@ from benchmarks.shapes.messages import SHAPES, Format
 from benchmarks.shapes.workers import INTO, OUT_OF, Amounts, Bench, Figures, Way
 from benchmarks.workloads import CLIENTS, Environment
 from penstock.broker import CONNECT_COORDINATES, KAFKA_VERSION, EmbeddedBroker, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 
 _SOURCES: Final = ("CountingSink.java", "ShapeSource.java")
 #: Of Confluent's wheel, what Java's worker has itself.

@@ -16,7 +16,7 @@ from typing import Any, Final
 from benchmarks.java_source import compile_java
 from benchmarks.smt.cases import BATCHES, TOPIC, Case, Data, messages
 from penstock.broker import CONNECT_COORDINATES, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 
 _SOURCE: Final = Path(__file__).with_name("Harness.java")
 _OPTIONS: Final = ["-Xms512M", "-Xmx2G", "-XX:+UseG1GC"]

@@ -16,8 +16,7 @@ from types import TracebackType
 from typing import Self
 
 from penstock.broker import storage
-from penstock.broker.jars import BROKER_COORDINATES, resolve_jars
-from penstock.broker.java import find_java, free_ports
+from penstock.broker.jars import BROKER_COORDINATES, find_java, free_ports, resolve_jars
 from penstock.broker.process import EmbeddedBroker
 
 _HOST = "127.0.0.1"

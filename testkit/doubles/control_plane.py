@@ -21,8 +21,7 @@ from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRang
 from penstock.model.payloads import PreviewRequest
 from penstock.plugins import Plugins
 from penstock.stores.config import ConnectorStore, LocalConfigStore
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader
 from penstock.stores.status import LocalStatusStore
 from penstock.telemetry import Metrics
 from penstock.validation.config_infos import ConfigInfos

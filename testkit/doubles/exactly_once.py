@@ -29,8 +29,7 @@ import confluent_kafka as ck
 
 from penstock.api import SampleWindow, SourceFrame, SourceRecord, SourceTask
 from penstock.connectors.file.source import FileStreamSourceTask
-from penstock.kafka.admin.topic_creation import TopicCreator
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin.topics import TopicAdmin, TopicCreator
 from penstock.kafka.settings.client import admin_settings
 from penstock.kafka.topic_log import settings as log_settings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure

@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from penstock.broker import free_port, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 
 #: Tests of HDFS run where this is set: they take a quarter of a minute, most of it the start of Java.
 WANTED: Final = "PENSTOCK_HDFS"

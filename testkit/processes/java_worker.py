@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final
 
 from penstock.broker import CONNECT_COORDINATES, free_port, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 from penstock.broker.process import OwnerGuard
 from testkit.processes.worker_process import poll_s
 

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 
 import pymysql
 
-from penstock.broker.java import free_port
+from penstock.broker.jars import free_port
 
 _TIME_S: Final = 60
 #: The data is there after a kill, but not after a loss of power; a client may send no files.

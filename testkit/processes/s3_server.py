@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from penstock.broker.java import free_port
+from penstock.broker.jars import free_port
 
 #: Names the program of ``s3s-fs``, where that is not on the PATH.
 PROGRAM: Final = "PENSTOCK_S3S_FS"

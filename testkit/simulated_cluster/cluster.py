@@ -25,7 +25,7 @@ from penstock.kafka.group.events import GroupEvents
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.cluster_config import task_entries
 from penstock.rest.errors import status_of
-from penstock.rest.worker_client import refusal
+from penstock.rest.services import refusal
 from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.validator import Checked

@@ -5,9 +5,9 @@ Start from:
 - ``EmbeddedBroker`` (``process``): one KRaft broker in its own JVM.
 - ``resolve_jars`` (``jars``): jars of Maven coordinates in a cache directory, fetched by the Ivy inside PySpark.
 - ``PostgreSql`` (``postgresql``): a PostgreSQL server, for connectors of databases.
-- ``free_port``, ``free_ports`` (``java``): unused ports.
+- ``find_java``, ``free_port``, ``free_ports`` (``jars``): a JVM, and unused ports.
 
-The other modules are parts of a broker's lifecycle: ``java`` finds a JVM, ``storage`` writes the files of a node, and
+The other modules are parts of a broker's lifecycle: ``storage`` writes the files of a node, and
 ``process`` checks that it serves and ends it with its owner. The package is below ``penstock.kafka`` and uses no Kafka
 client.
 
@@ -19,10 +19,12 @@ from penstock.broker.jars import (
     CONNECT_COORDINATES,
     KAFKA_VERSION,
     cache_directory,
+    free_port,
+    free_ports,
     resolve_jars,
 )
-from penstock.broker.java import free_port, free_ports
-from penstock.broker.process import BrokerException, EmbeddedBroker
+from penstock.broker.process import EmbeddedBroker
+from penstock.broker.storage import BrokerException
 
 __all__ = [
     "BROKER_COORDINATES",

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from penstock.broker.java import free_port
+from penstock.broker.jars import free_port
 from penstock.errors import ConnectException
 
 #: The data must survive a kill, but not a loss of power.

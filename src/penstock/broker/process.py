@@ -28,9 +28,8 @@ from types import TracebackType
 from typing import NamedTuple
 
 from penstock.broker import storage
-from penstock.broker.class_archive import kafka_archive, sharing
-from penstock.broker.jars import BROKER_COORDINATES, resolve_jars
-from penstock.broker.java import find_java, free_ports, is_free
+from penstock.broker.class_archive import kafka_archive, make_archive, sharing
+from penstock.broker.jars import BROKER_COORDINATES, JarsNotFoundException, find_java, free_ports, is_free, resolve_jars
 from penstock.broker.storage import BrokerException
 
 # The process id arrives on the first line; the second read ends when the owner is gone or releases the guard.
@@ -417,3 +416,30 @@ def _stands_still(pid: int) -> bool:
     except OSError:
         return False
     return all(state in "TtZX" for state in states)
+
+
+#: Starting Kafka, or writing some 50 MB, on a busy machine.
+_TIME_S = 300.0
+
+
+def archive_kafka() -> Path:
+    """Makes the archive where brokers of this Java look for it, or makes it again.
+
+    Raises:
+        ArchiveFailedException: The broker does not start, or the file cannot be written.
+        JavaNotFoundException: no suitable Java.
+    """
+    target = kafka_archive(find_java())
+
+    def record(made: Path) -> str:
+        broker = EmbeddedBroker(made.parent / "kafka", jvm_options=[f"-XX:ArchiveClassesAtExit={made}"])
+        # An older archive, of which a JVM cannot make another one.
+        target.unlink(missing_ok=True)
+        try:
+            broker.start(_TIME_S)
+        except (BrokerException, JarsNotFoundException) as error:
+            return str(error)
+        broker.stop(_TIME_S)
+        return broker.log_tail()
+
+    return make_archive(target, record)

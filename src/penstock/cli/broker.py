@@ -17,8 +17,7 @@ from pathlib import Path
 import click
 
 from penstock.broker import EmbeddedBroker
-from penstock.broker.archiving import archive_kafka
-from penstock.broker.process import ask_cluster
+from penstock.broker.process import archive_kafka, ask_cluster
 from penstock.errors import ConnectException
 
 _PID_FILE = "broker.pid"

@@ -1,4 +1,4 @@
-"""`penstock`: all commands except those that run workers.
+"""`penstock`, with `penstock spark pack`: all commands except those that run workers.
 
 Main object: the click group `main`. Thread: the main thread of the command.
 """
@@ -7,19 +7,20 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Final
 
 import click
 
 from penstock import __version__
-from penstock.cli.output import complain, show_json, table
+from penstock.cli.output import complain, say, show_json, table
 from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE, ApiClient, ApiError, Unreachable
-from penstock.errors import ConfigException
+from penstock.errors import ConfigException, ConnectException
 
 #: Commands in modules of their own, which are imported when they are called: some need clients of Kafka.
 _IN_MODULES: Final = {
     "connectors": "penstock.cli.connectors.commands",
-    **{name: f"penstock.cli.{name}" for name in ("broker", "cluster", "postgresql", "quickstart", "spark")},
+    **{name: f"penstock.cli.{name}" for name in ("broker", "cluster", "postgresql", "quickstart")},
 }
 
 
@@ -97,6 +98,38 @@ def _remote_plugins(url: str, kind: str | None) -> list[dict[str, str | None]]:
     except ConfigException as error:
         raise click.UsageError(str(error)) from error
     return [one for one in found if kind in (None, one["type"])]
+
+
+@main.group()
+def spark() -> None:
+    """Commands for the executors of a Spark cluster."""
+
+
+@spark.command()
+@click.argument("archive", type=click.Path(dir_okay=False, path_type=Path))
+@click.option(
+    "--add",
+    "more",
+    multiple=True,
+    type=click.Path(exists=True, path_type=Path),
+    help="A module, or a folder of modules, of your own: transforms and converters. May be given several times.",
+)
+def pack(archive: Path, more: tuple[Path, ...]) -> None:
+    """Make ARCHIVE (.tar.gz) of Penstock and its dependencies, for `spark.archives` of a worker.
+
+    For executors that have Spark, and the Python and platform of this machine, but not Penstock.
+    """
+    from penstock.worker.bulk.packing import pack as make
+    from penstock.worker.bulk.shipping import ARCHIVE
+
+    try:
+        names = make(archive, more)
+    except ConnectException as error:
+        complain(str(error))
+        sys.exit(EXIT_REFUSED)
+    say(f"Made {archive} ({archive.stat().st_size / 1e6:.0f} MB) of {', '.join(names)}")
+    say(f"In the worker's file: spark.archives={archive.resolve()}#{ARCHIVE}")
+    say(f"And where executors have no PyArrow: spark.executorEnv.PYTHONPATH={ARCHIVE}")
 
 
 if __name__ == "__main__":

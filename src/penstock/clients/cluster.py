@@ -12,14 +12,12 @@ from typing import Any, Final
 import confluent_kafka as ck
 
 from penstock.clients.admin import ClusterAdmin
-from penstock.clients.reader import RecordReader
+from penstock.clients.reader import RecordReader, RecordWriter
 from penstock.clients.trouble import Trouble
-from penstock.clients.writer import RecordWriter
 from penstock.errors import ConfigException
-from penstock.kafka.settings.client import ClientKind, ClientSettings, client_knows, translate
-from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.kafka.settings.client import CLIENT_LOG, ClientSettings, client_knows, translate
 from penstock.kafka.settings.librdkafka_table import reason_kept_from_connectors
-from penstock.kafka.settings.table import setting_names
+from penstock.kafka.settings.table import ClientKind, setting_names
 
 #: Idempotence allows no more, and keeps order and number of records over lost connections.
 _WRITER: Final = {"enable.idempotence": "true", "acks": "all"}

@@ -10,7 +10,7 @@ from typing import Final
 import confluent_kafka as ck
 
 from penstock.errors import AuthenticationException, KafkaException, KafkaRetriableException
-from penstock.kafka.network.login_errors import refuses_login
+from penstock.kafka.network.sasl import refuses_login
 
 _Error = ck.KafkaError
 #: A login that was refused, or a certificate that is not trusted: trying again changes nothing.

@@ -10,7 +10,7 @@ Start from:
 - ``patterns``: regular expressions that users wrote, in linear time or with a limit.
 - ``refusal`` (``importable``): which modules a class name of a configuration may import.
 - ``nearest`` (``suggestions``): the name that was probably meant.
-- ``Prefixed`` (``prefixes``): the settings below a prefix.
+- ``Prefixed`` (``properties``): the settings below a prefix.
 - ``load_properties`` (``properties``): Java's properties files.
 
 Penstock's own settings are in ``penstock.settings``; ``penstock.validation`` checks whole connectors. Except for the

@@ -22,7 +22,7 @@ from penstock.config.parse import (
     convert_to_string,
     parse_type,
 )
-from penstock.config.secret_names import names_a_secret
+from penstock.config.suggestions import names_a_secret
 from penstock.config.validators import Validator, ValidList
 from penstock.errors import ConfigException
 

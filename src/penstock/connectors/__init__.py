@@ -6,5 +6,5 @@
 
 They import ``penstock.api``, ``penstock.data``, ``penstock.config``, ``penstock.errors`` and libraries, and nothing
 else of Penstock; import-linter checks it. What runs them is in ``penstock.worker``; their names are in
-``penstock.plugins.stock``.
+``penstock.plugins.kinds``.
 """

@@ -9,6 +9,6 @@ Start from:
 - ``registry``: converters with a schema registry (Avro, JSON Schema, Protobuf), which work outside Spark.
 
 A converter implements ``ColumnConverter`` of ``penstock.pipeline.plan.step``; its names are in
-``penstock.plugins.stock``. A converter only reports a failed record: ``penstock.worker.errors`` decides whether the
+``penstock.plugins.kinds``. A converter only reports a failed record: ``penstock.worker.errors`` decides whether the
 record is skipped or fails the task.
 """

@@ -29,8 +29,7 @@ from penstock.model import ConnectorTaskId
 from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Entry, Properties
 from penstock.model.payloads import ConnectorInfo, ConnectorView
 from penstock.stores.interface import ConfigStore, StatusStore
-from penstock.validation.config_infos import masked, masked_tasks, unmasked
-from penstock.validation.redaction import Redaction
+from penstock.validation.config_infos import Redaction, masked, masked_tasks, unmasked
 from penstock.validation.validator import ConfigurationValidator
 from penstock.worker.worker import Worker
 

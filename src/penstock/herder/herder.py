@@ -40,7 +40,7 @@ from penstock.model.cluster_config import (
     logger_entries,
 )
 from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits
-from penstock.telemetry.standstills import Standstill, connector_owner, standstill_of, standstills, task_owner
+from penstock.telemetry.waits import Standstill, connector_owner, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
 
 R = TypeVar("R")

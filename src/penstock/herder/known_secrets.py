@@ -16,8 +16,7 @@ from typing import Final
 from penstock.herder.connector_facts import ConnectorFacts
 from penstock.model import ConnectorType
 from penstock.model.cluster_config import ConfiguredConnector
-from penstock.validation.config_infos import is_secret_name
-from penstock.validation.redaction import Redaction, provided_values
+from penstock.validation.config_infos import Redaction, is_secret_name, provided_values
 from penstock.validation.validator import Checked
 
 #: The number of kept placeholder values of one connector; providers may return another value each time.

@@ -22,7 +22,7 @@ from penstock.stores.offsets import key_bytes, partition_identity, value_bytes
 from penstock.worker.connector.offsets import ConnectorOffsets, SinkPlan
 
 if TYPE_CHECKING:
-    from penstock.kafka.consumer.subscription import Subscription
+    from penstock.kafka.consumer.offsets import Subscription
 
 TOPIC: Final = "kafka_topic"
 PARTITION: Final = "kafka_partition"
@@ -339,7 +339,7 @@ class OffsetChanges:
     def subscription(self) -> Subscription:
         """The topics that a sink reads."""
         # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
-        from penstock.kafka.consumer.subscription import Subscription
+        from penstock.kafka.consumer.offsets import Subscription
 
         regex, topics = self.config.get("topics.regex"), self.config.get("topics") or ""
         if regex:

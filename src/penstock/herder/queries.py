@@ -28,8 +28,7 @@ from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits, PreviewRequest
 from penstock.settings import WORKER
 from penstock.traces import root_cause
-from penstock.validation.config_infos import ConfigInfos, is_secret_name, masked, redaction_of
-from penstock.validation.redaction import Redaction
+from penstock.validation.config_infos import ConfigInfos, Redaction, is_secret_name, masked, redaction_of
 from penstock.validation.settings import clients_of, placeholder_warnings
 from penstock.worker.task.waiting import Hints, WaitReason, because, connector_waiting, places, task_waiting
 

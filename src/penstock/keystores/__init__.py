@@ -4,7 +4,7 @@ Start from:
 
 - ``key_material``, ``trusted_certificates`` (``tls_settings``): the keys and certificates that the settings ``ssl.*``
   name.
-- ``open_store`` (``store``): a ``KeyStore`` of a file, whose first bytes identify the format (``jks``, ``pkcs12``).
+- ``open_store`` (``tls_settings``): a ``KeyStore`` of a file, whose first bytes identify the format (JKS, PKCS12).
 - ``load_key``, ``trust`` (``tls_settings``): keys and certificates in an ``ssl.SSLContext``.
 
 Nothing here writes a file. Users of the package: ``penstock.rest.server`` for servers,

@@ -1,24 +1,151 @@
-"""Keys and trusted certificates of the settings ``ssl.*``, as PEM text and in an ``ssl.SSLContext``.
+"""Java's key and trust stores, and the settings ``ssl.*``: as PEM text and in an ``ssl.SSLContext``.
 
 Main functions: ``key_material``, ``trusted_certificates`` read the files and keep nothing; ``load_key``, ``trust``,
 ``set_versions``, ``set_ciphers`` configure a context; ``enabled_versions`` and ``openssl_cipher`` read the settings.
 For servers (the REST API) and clients (Kafka's) alike.
 
+``open_store`` reads a store as a ``KeyStore`` of ``KeyEntry`` (``decode_jks``, ``decode_pkcs12``) or raises
+``KeyStoreFault``. JCEKS is refused with the command that converts it: it was made for secret keys, which TLS does not
+use, and protects private keys with Triple DES, which the library for it is about to drop.
+
 Thread: any.
-Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory.
+Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; sun.security.provider.{JavaKeyStore,
+KeyProtector}; sun.security.pkcs12.PKCS12KeyStore for the trusted certificates.
 """
 
 from __future__ import annotations
 
+import base64
+import hashlib
+import hmac
 import os
 import ssl
 import stat
-from collections.abc import Mapping, Sequence
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
 from typing import Final
 
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization.pkcs12 import PKCS12KeyAndCertificates, load_pkcs12
+
 from penstock.errors import ConfigException
-from penstock.keystores.store import Blame, KeyStore, KeyStoreFault, format_of, open_store, pem
+
+
+class Blame(Enum):
+    """The part of the settings that is at fault if a store cannot be read."""
+
+    FILE = "file"
+    STORE_PASSWORD = "store password"
+    KEY_PASSWORD = "key password"
+
+
+class KeyStoreFault(Exception):
+    """A store that cannot be read.
+
+    Attributes:
+        blame: The setting or file to correct.
+    """
+
+    def __init__(self, blame: Blame, message: str) -> None:
+        super().__init__(message)
+        self.blame = blame
+
+
+@dataclass(frozen=True)
+class KeyEntry:
+    """A private key with its certificates.
+
+    Attributes:
+        alias: Its name in the store.
+        chain: Certificates in DER, the key's own first.
+        recover: Gives the key, PKCS8 in DER without encryption; its argument is the key's password. Raises
+            ``KeyStoreFault``.
+    """
+
+    alias: str
+    chain: Sequence[bytes]
+    recover: Callable[[str], bytes] = field(repr=False)
+
+
+@dataclass(frozen=True)
+class KeyStore:
+    """The content of a store.
+
+    Attributes:
+        format: ``JKS`` or ``PKCS12``.
+        keys: In the order of the file.
+        trusted: The certificates that the file marks as trusted, in DER.
+    """
+
+    format: str
+    keys: Sequence[KeyEntry]
+    trusted: Sequence[bytes]
+
+    def anchors(self) -> list[bytes]:
+        """Returns the certificates that Java trusts if this is its trust store: the trusted ones, and those of the
+        keys.
+        """
+        return [*self.trusted, *(entry.chain[0] for entry in self.keys if entry.chain)]
+
+
+_JAVA_MAGIC = {b"\xfe\xed\xfe\xed": "JKS", b"\xce\xce\xce\xce": "JCEKS"}
+_DER_SEQUENCE = 0x30
+
+
+def format_of(data: bytes) -> str | None:
+    """The format of a file; None for one that is no key store.
+
+    The file counts, not the setting: since Java 9 ``keytool`` writes PKCS12 into files that are called JKS.
+
+    >>> format_of(bytes.fromhex("feedfeed00000002")), format_of(b"0" + bytes([3, 2, 1, 3])), format_of(b"-----BEGIN")
+    ('JKS', 'PKCS12', None)
+    """
+    if data[:1] == bytes([_DER_SEQUENCE]):
+        return "PKCS12"
+    return _JAVA_MAGIC.get(data[:4])
+
+
+def open_store(data: bytes, password: str | None) -> KeyStore:
+    """Reads a store.
+
+    Args:
+        data: The whole file.
+        password: The store's; without one a JKS file is read unchecked, as Java does.
+
+    Raises:
+        KeyStoreFault: it is in no known format, damaged, or the password is wrong.
+    """
+    match format_of(data):
+        case "PKCS12":
+            return decode_pkcs12(data, password)
+        case "JKS":
+            return decode_jks(data, password)
+        case "JCEKS":
+            raise KeyStoreFault(
+                Blame.FILE,
+                "The file is a JCEKS key store, which only Java reads; convert it with keytool -importkeystore "
+                "-srckeystore FILE -srcstoretype jceks -destkeystore NEW_FILE -deststoretype pkcs12",
+            )
+        case _:
+            raise KeyStoreFault(Blame.FILE, "The file is neither PKCS12 nor JKS nor PEM")
+
+
+def pem(label: str, data: bytes) -> str:
+    """DER as PEM.
+
+    >>> print(pem("CERTIFICATE", b"abc"), end="")
+    -----BEGIN CERTIFICATE-----
+    YWJj
+    -----END CERTIFICATE-----
+    """
+    lines = "\n".join(textwrap.wrap(base64.b64encode(data).decode("ascii"), 64))
+    return f"-----BEGIN {label}-----\n{lines}\n-----END {label}-----\n"
+
 
 _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
 
@@ -236,3 +363,199 @@ def read_store(setting: str, path: str) -> bytes:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise ConfigException(setting, path, f"It cannot be read: {reason}") from error
+
+
+_KEY_ENTRY, _TRUSTED_ENTRY = 1, 2
+_DIGEST_SIZE: Final = 20
+_DIGEST_WORDS: Final = b"Mighty Aphrodite"
+# An object identifier, encoded: 1.3.6.1.4.1.42.2.17.1.1.
+_SUN_PROTECTION: Final = bytes.fromhex("2b060104012a02110101")
+
+
+def decode_jks(data: bytes, password: str | None) -> KeyStore:
+    """Reads a JKS file.
+
+    Args:
+        data: The whole file.
+        password: The store's; None to leave out the check of its digest.
+
+    Raises:
+        KeyStoreFault: damaged, the password is wrong, or it has entries that cannot be read.
+    """
+    reader = _Reader(data)
+    reader.number(4)
+    version, count = reader.number(4), reader.number(4)
+    if version not in (1, 2):
+        raise KeyStoreFault(Blame.FILE, f"The JKS file is damaged: version {version} does not exist")
+    keys: list[KeyEntry] = []
+    trusted: list[bytes] = []
+    for _ in range(count):
+        tag, alias, _date = reader.number(4), reader.text(), reader.number(8)
+        if tag == _TRUSTED_ENTRY:
+            trusted.append(reader.certificate(version))
+        elif tag == _KEY_ENTRY:
+            protected = reader.block()
+            chain = [reader.certificate(version) for _ in range(reader.number(4))]
+            keys.append(KeyEntry(alias, chain, partial(_recover, alias, protected)))
+        else:
+            raise KeyStoreFault(Blame.FILE, f"The JKS file is damaged: entries of kind {tag} do not exist")
+    if len(data) - reader.position != _DIGEST_SIZE:
+        raise KeyStoreFault(Blame.FILE, "The JKS file is damaged: it does not end after its last entry")
+    if password is not None:
+        digest = hashlib.sha1(_wide(password) + _DIGEST_WORDS + data[:-_DIGEST_SIZE], usedforsecurity=False).digest()
+        if not hmac.compare_digest(digest, data[-_DIGEST_SIZE:]):
+            raise KeyStoreFault(Blame.STORE_PASSWORD, "The password of the JKS file is wrong, or it is damaged")
+    return KeyStore("JKS", keys, trusted)
+
+
+class _Reader:
+    """Goes through a file from its beginning.
+
+    Raises:
+        KeyStoreFault: from every method, when the file ends too early.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.position = 0
+
+    def number(self, size: int) -> int:
+        return int.from_bytes(self._take(size), "big")
+
+    def text(self) -> str:
+        # Java's modified UTF-8: surrogates one by one. It is only shown, so a replaced character does no harm.
+        return self._take(self.number(2)).decode("utf-8", "replace")
+
+    def block(self) -> bytes:
+        return self._take(self.number(4))
+
+    def certificate(self, version: int) -> bytes:
+        if version > 1:
+            self.text()
+        return self.block()
+
+    def _take(self, size: int) -> bytes:
+        taken = self._data[self.position : self.position + size]
+        if len(taken) < size:
+            raise KeyStoreFault(Blame.FILE, f"The key store is damaged: it ends at byte {len(self._data)}, too early")
+        self.position += size
+        return taken
+
+
+def _recover(alias: str, protected: bytes, password: str) -> bytes:
+    """Takes the protection off a private key."""
+    try:
+        algorithm, data = _protected_parts(protected)
+        if _der(algorithm)[0] != _SUN_PROTECTION:
+            raise KeyStoreFault(Blame.FILE, f"The private key {alias} is protected in a way that is not known")
+        key = _off_sun(data, _wide(password))
+    except (IndexError, ValueError) as error:
+        raise KeyStoreFault(Blame.FILE, f"The private key {alias} is damaged") from error
+    if key is None:
+        raise KeyStoreFault(
+            Blame.KEY_PASSWORD,
+            f"The password does not open the private key {alias}. A key has the password of its store "
+            "(ssl.keystore.password) unless it was given one of its own (ssl.key.password)",
+        )
+    return key
+
+
+def _off_sun(data: bytes, password: bytes) -> bytes | None:
+    """The key was mixed with a stream of SHA-1 digests, each of the password and the digest before it."""
+    salt, mixed, check = data[:_DIGEST_SIZE], data[_DIGEST_SIZE:-_DIGEST_SIZE], data[-_DIGEST_SIZE:]
+    stream = bytearray()
+    block = salt
+    while len(stream) < len(mixed):
+        block = hashlib.sha1(password + block, usedforsecurity=False).digest()
+        stream += block
+    key = bytes(one ^ other for one, other in zip(mixed, stream, strict=False))
+    right = hmac.compare_digest(hashlib.sha1(password + key, usedforsecurity=False).digest(), check)
+    return key if right else None
+
+
+def _wide(password: str) -> bytes:
+    return password.encode("utf-16-be", "surrogatepass")
+
+
+def _protected_parts(protected: bytes) -> tuple[bytes, bytes]:
+    """Algorithm and data of an EncryptedPrivateKeyInfo."""
+    algorithm, rest = _der(_der(protected)[0])
+    return algorithm, _der(rest)[0]
+
+
+def _der(data: bytes) -> tuple[bytes, bytes]:
+    """The content of the first element, and the bytes after it.
+
+    >>> _der(bytes([4, 2, 7, 8, 5, 0]))
+    (b'\\x07\\x08', b'\\x05\\x00')
+
+    Raises:
+        IndexError, ValueError: it does not fit in.
+    """
+    size, start = data[1], 2
+    if size & 0x80:
+        start += size & 0x7F
+        size = int.from_bytes(data[2:start], "big")
+    if start + size > len(data):
+        raise ValueError("longer than what holds it")
+    return data[start : start + size], data[start + size :]
+
+
+def decode_pkcs12(data: bytes, password: str | None) -> KeyStore:
+    """Reads a PKCS12 file.
+
+    Args:
+        data: The whole file.
+        password: That of the file; its key has the same.
+
+    Raises:
+        KeyStoreFault: damaged, or the password is wrong.
+    """
+    try:
+        found = load_pkcs12(data, None if password is None else password.encode())
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise _fault(data, password, error) from error
+    others = [other.certificate for other in found.additional_certs]
+    if found.key is None:
+        own = [] if found.cert is None else [found.cert.certificate]
+        return KeyStore("PKCS12", [], [_encoded(one) for one in [*own, *others]])
+    chain = _chain(found, others)
+    # A file with a key marks trusted certificates by an attribute that the library does not show. The chain of a key
+    # comes without that mark, so the certificates outside of the chain are the trusted ones.
+    left = list(others)
+    for one in chain[1:]:
+        left.remove(one)
+    key = found.key.private_bytes(Encoding.DER, PrivateFormat.PKCS8, NoEncryption())
+    name = found.cert.friendly_name if found.cert is not None else None
+    alias = name.decode("utf-8", "replace") if name else "(without a name)"
+    entry = KeyEntry(alias, [_encoded(one) for one in chain], lambda _password: key)
+    return KeyStore("PKCS12", [entry], [_encoded(one) for one in left])
+
+
+def _chain(found: PKCS12KeyAndCertificates, others: Sequence[x509.Certificate]) -> list[x509.Certificate]:
+    """The certificate of the key, the one that has signed it, and so on."""
+    if found.cert is None:
+        return []
+    chain = [found.cert.certificate]
+    while chain[-1].issuer != chain[-1].subject:
+        above = next((one for one in others if one.subject == chain[-1].issuer and one not in chain), None)
+        if above is None:
+            break
+        chain.append(above)
+    return chain
+
+
+def _fault(data: bytes, password: str | None, error: Exception) -> KeyStoreFault:
+    if "password" not in str(error).lower():
+        return KeyStoreFault(Blame.FILE, f"The file begins like PKCS12 and is damaged, or something else: {error}")
+    if password is None:
+        return KeyStoreFault(Blame.STORE_PASSWORD, "The PKCS12 file needs its password")
+    return KeyStoreFault(
+        Blame.STORE_PASSWORD,
+        "The password of the PKCS12 file is wrong, or the file is damaged (a key with another password than its file "
+        "cannot be read)",
+    )
+
+
+def _encoded(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(Encoding.DER)

@@ -2,7 +2,7 @@
 
 ``step(life, event) -> (life, effects)``: no thread, clock or I/O. The runner (``penstock.worker.task.engine``) holds a
 ``RunnerLife`` under its lock, feeds events from any thread, and performs the effects in order on that thread.
-``task_life`` decides the status that the worker publishes from the reported states.
+``penstock.worker.task.slot`` decides the status that the worker publishes from the reported states.
 
     NEW --> (HELD) --> PREPARING --> STARTING --> BETWEEN <--> WORKING, RESTING --> DRAINING --> CLOSING --> ENDED
 

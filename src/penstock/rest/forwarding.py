@@ -26,8 +26,7 @@ from starlette.types import Scope
 from penstock.errors import ConflictException
 from penstock.herder.membership import NotHereException
 from penstock.model.payloads import ConnectorView
-from penstock.rest.services import Services, services
-from penstock.rest.worker_client import UnreachableWorkerException
+from penstock.rest.services import Services, UnreachableWorkerException, services
 from penstock.worker.task.waiting import because
 
 

@@ -11,7 +11,7 @@ Start from:
 - ``enrich`` (``connector``): adds the settings of a connector's transforms and predicates.
 - ``TopicCreation`` (``topics``): the topics that a worker creates for a source; ``check_topics`` next to it: the topics
   that a sink reads.
-- ``SettingFault``, ``InvalidSettingsError`` (``faults``): all faults of a configuration, at once.
+- ``SettingFault``, ``InvalidSettingsError`` (``plugin_classes``): all faults of a configuration, at once.
 
 ``penstock.config`` parses single settings. Settings of Kafka's clients are in ``penstock.kafka.settings.table``; those
 of a connector, transform or converter are next to its class.
@@ -38,8 +38,13 @@ from penstock.settings.connector_definitions import (
     SOURCE_RETRY,
 )
 from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, ExactlyOnceSourceSupport, KeySettings
-from penstock.settings.faults import InvalidSettingsError, SettingFault
-from penstock.settings.plugin_classes import InstalledPlugins, PluginClasses, kind_of_setting
+from penstock.settings.plugin_classes import (
+    InstalledPlugins,
+    InvalidSettingsError,
+    PluginClasses,
+    SettingFault,
+    kind_of_setting,
+)
 from penstock.settings.topics import TopicCreation, TopicCreationGroup
 from penstock.settings.worker import (
     STANDALONE,

@@ -19,7 +19,7 @@ from typing import Any, Final, Self
 from penstock.config import ConfigDef, ConfigType, ConfigValue, Importance, LambdaValidator, Width, setting
 from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import java_text, parse_type
-from penstock.config.prefixes import Prefixed
+from penstock.config.properties import Prefixed
 from penstock.errors import ConfigException
 from penstock.plugins import PluginKind
 from penstock.settings.connector_definitions import (

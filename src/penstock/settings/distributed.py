@@ -16,7 +16,7 @@ from enum import Enum
 from typing import Any, Final
 
 from penstock.config import CaseInsensitiveValidString, ConfigType, Password, Range, ValidString, setting
-from penstock.settings.faults import SettingFault
+from penstock.settings.plugin_classes import SettingFault
 from penstock.settings.topics import PARTITIONS, REPLICAS
 from penstock.settings.worker import JVM, WorkerSettings, high, low
 

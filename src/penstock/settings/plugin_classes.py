@@ -1,6 +1,7 @@
 """The classes that settings name, and the settings that those classes define.
 
-Main types: the `PluginClasses` protocol and `InstalledPlugins`, which asks the worker's plugins. Any thread.
+Main types: the `PluginClasses` protocol and `InstalledPlugins`, which asks the worker's plugins.
+`InvalidSettingsError` has all faults of a configuration (`SettingFault`) at once. Any thread.
 """
 
 from __future__ import annotations
@@ -8,11 +9,12 @@ from __future__ import annotations
 import contextlib
 import inspect
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final, Protocol
 
-from penstock.config import ClassResolver, ConfigDef, import_class
-from penstock.config.parse import java_text
+from penstock.config import ClassResolver, ConfigDef, ConfigValue, import_class
+from penstock.config.parse import HIDDEN, ConfigType, java_text
 from penstock.errors import ConfigException, ConnectException, as_exception
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
 from penstock.plugins.kinds import PluginRefusedException
@@ -179,3 +181,39 @@ def _concrete_neighbours(cls: type) -> Iterable[type]:
         own = isinstance(member, type) and member.__module__ == cls.__module__
         if own and issubclass(member, cls) and member is not cls and not inspect.isabstract(member):
             yield member
+
+
+@dataclass(frozen=True)
+class SettingFault:
+    """A setting that is wrong.
+
+    Attributes:
+        key: The setting.
+        value: The given text; None if it is missing; secrets are hidden.
+        rule: The fault, in Kafka's words.
+    """
+
+    key: str
+    value: str | None
+    rule: str
+
+
+class InvalidSettingsError(ConfigException):
+    """A configuration that has faults, all of which are in `faults` and in the message."""
+
+    def __init__(self, what: str, faults: Sequence[SettingFault]) -> None:
+        lines = "".join(f"\n  {fault.rule}" for fault in faults)
+        super().__init__(f"{what} is invalid and contains the following {len(faults)} error(s):{lines}")
+        self.faults = tuple(faults)
+
+
+def faults_of(definition: ConfigDef, properties: dict[str, object], found: Iterable[ConfigValue]) -> list[SettingFault]:
+    """The faults that a validation found, in the order of definition."""
+    faults: list[SettingFault] = []
+    for value in found:
+        key = definition.keys.get(value.name)
+        secret = key is not None and key.type is ConfigType.PASSWORD
+        given = properties.get(value.name)
+        text = None if value.name not in properties else HIDDEN if secret else java_text(given)
+        faults.extend(SettingFault(value.name, text, message) for message in value.error_messages)
+    return faults

@@ -30,7 +30,7 @@ from penstock.config import (
 from penstock.config.parse import invalid, java_text, java_trim, parse_type
 from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.config.patterns.translation import compile_java
-from penstock.config.prefixes import Prefixed
+from penstock.config.properties import Prefixed
 from penstock.errors import ConfigException, PatternTimeoutException
 
 _log = logging.getLogger(__name__)

@@ -34,7 +34,7 @@ from penstock.config.abstract_config import TypedConfig
 from penstock.config.parse import invalid, java_trim
 from penstock.errors import ConfigException
 from penstock.settings.connector import with_prefix
-from penstock.settings.faults import InvalidSettingsError, SettingFault, faults_of
+from penstock.settings.plugin_classes import InvalidSettingsError, SettingFault, faults_of
 
 _EXAMPLE: Final = "ex: http://localhost:8080,https://localhost:8443"
 _ACTIONS: Final = ("set", "add", "setDate", "addDate")

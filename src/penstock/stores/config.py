@@ -45,7 +45,7 @@ from penstock.stores.interface import ConfigListener, RecordLog
 from penstock.stores.offset_file import lock_path_of, locked, replace_file
 
 if TYPE_CHECKING:
-    from penstock.kafka.topic_log.log import LogRecord
+    from penstock.kafka.topic_log.reader import LogRecord
 
 
 class ConfigTopicStore:

@@ -18,7 +18,7 @@ from penstock.model.cluster_config import Change, ClusterConfig, Entry
 
 if TYPE_CHECKING:
     # It brings the Kafka client, which a standalone worker does not wait for.
-    from penstock.kafka.topic_log.log import LogRecord
+    from penstock.kafka.topic_log.reader import LogRecord
 
 ConfigListener: TypeAlias = Callable[[ClusterConfig, Sequence[Change]], None]
 

@@ -25,7 +25,7 @@ from penstock.telemetry import waiting_for
 from penstock.telemetry.logs import SeldomLog
 
 if TYPE_CHECKING:
-    from penstock.kafka.topic_log.log import LogRecord
+    from penstock.kafka.topic_log.reader import LogRecord
 
 logger = logging.getLogger(__name__)
 

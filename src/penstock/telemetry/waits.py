@@ -1,8 +1,16 @@
-"""The present waits of threads, and the busy times of the stages of tasks.
+"""The present waits of threads, long waits, the stacks of threads, and the busy times of the stages of tasks.
 
 Main names: ``waiting_for``, around a wait, announces it; ``Wait`` is the announcement, ``waits`` returns the present
 ones of all threads. ``BusyTimes`` counts the time at work of each stage, which shows the stage that bounds the
 throughput. ``no_probe`` stands for the probes of kill tests.
+
+``stands_still`` reports a long wait to ``/health`` and the status of tasks; in contrast to a ``Wait``, a ``Standstill``
+lasts until ``goes_on`` takes it back, whatever the thread does between two tries.
+
+``stacks`` takes the stacks of all threads at one moment. Python 3.11 keeps a pointer from a generator's frame to the
+frame below it after the generator was left; following it then reads memory with other contents, which can crash the
+process. So no thread may run between two steps down a stack. A thread releases the interpreter only between
+instructions of Python, never inside of a built-in iterator: the whole walk is one call of such iterators.
 
 A wait costs its thread two writes to a dict and no lock. Waits may be nested: the inner one counts until it ends.
 
@@ -11,12 +19,20 @@ Thread: any; each announces its own waits and adds its own times; any thread rea
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import wraps
+from itertools import chain, repeat, starmap, tee
+from operator import itemgetter
 from threading import get_ident
-from typing import NamedTuple, ParamSpec, TypeVar
+from types import FrameType
+from typing import Any, Final, NamedTuple, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -134,3 +150,133 @@ class BusyTimes:
     def seconds(self, stage: str) -> float:
         """The sum so far."""
         return self._seconds[stage]
+
+
+@dataclass(frozen=True)
+class Standstill:
+    """One long wait.
+
+    Attributes:
+        owner: The name of the waiting part, such as ``task orders-0``.
+        reason: The reason in one word.
+        text: The reason as a sentence.
+        since: The time at which it began.
+        details: The fields that the status of a task shows.
+        connector: The connector whose secrets may be in the texts; None for none.
+    """
+
+    owner: str
+    reason: str
+    text: str
+    since: datetime
+    details: Mapping[str, object] = field(default_factory=dict)
+    connector: str | None = None
+
+    def __str__(self) -> str:
+        return f"{self.owner} ({self.reason} since {self.since.isoformat(timespec='seconds')}): {self.text}"
+
+
+_standstills_lock = threading.Lock()
+_standstills: dict[str, Standstill] = {}
+
+
+def stands_still(
+    owner: str,
+    reason: str,
+    text: str,
+    *,
+    since: datetime | None = None,
+    details: Mapping[str, object] | None = None,
+    connector: str | None = None,
+) -> Standstill:
+    """Reports a long wait; a repeated report keeps the first time.
+
+    Args:
+        owner: The thing; it has one standstill at a time.
+        reason: In one word.
+        text: For people.
+        since: Since when, if that is known better than by this call.
+        details, connector: See ``Standstill``.
+
+    >>> stands_still("task a-0", "source_retry", "busy").reason
+    'source_retry'
+    >>> [one.owner for one in standstills()]
+    ['task a-0']
+    >>> goes_on("task a-0")
+    >>> standstills()
+    []
+    """
+    with _standstills_lock:
+        before = _standstills.get(owner)
+        if since is None:
+            since = before.since if before is not None and before.reason == reason else datetime.now(UTC)
+        _standstills[owner] = found = Standstill(owner, reason, text, since, details or {}, connector)
+        return found
+
+
+def task_owner(task: object) -> str:
+    """The name of a task, by its id, among the owners of standstills."""
+    return f"task {task}"
+
+
+def connector_owner(name: str) -> str:
+    """The name of a connector among the owners of standstills."""
+    return f"connector {name}"
+
+
+def goes_on(owner: str, only: Standstill | None = None) -> None:
+    """Ends the report of a wait: the owner continues, or is gone.
+
+    Args:
+        owner: The name of the waiting part.
+        only: The caller's last report: a later report of another caller stays.
+    """
+    with _standstills_lock:
+        if only is None or _standstills.get(owner) is only:
+            _standstills.pop(owner, None)
+
+
+def standstill_of(owner: str) -> Standstill | None:
+    """Returns the reason why one thing makes no progress, or None if it makes progress."""
+    return _standstills.get(owner)
+
+
+def standstills() -> list[Standstill]:
+    """All present standstills, longest first."""
+    with _standstills_lock:
+        return sorted(_standstills.values(), key=lambda one: one.since)
+
+
+#: The most frames of a stack that are walked.
+MOST_FRAMES: Final = 160
+
+
+def stacks() -> dict[int, Stack]:
+    """The stack of each thread, outermost place first, by the thread's ident.
+
+    Of a stack that is deeper these are the innermost ``MOST_FRAMES`` places.
+    """
+    found: dict[int, Stack] = {}
+    for ident, *frames in _walked(MOST_FRAMES):
+        there: list[FrameType] = frames[: frames.index(None)] if None in frames else frames
+        found[ident] = [(one.f_code.co_filename, one.f_lineno, one.f_code.co_name) for one in reversed(there)]
+    return found
+
+
+def _walked(depth: int) -> list[tuple[Any, ...]]:
+    """A row for each thread: its ident, its innermost frame, the frame below that, and so on; None where it ends."""
+    by_ident: Any = chain.from_iterable(map(dict.items, starmap(sys._current_frames, [()])))
+    for_idents, for_frames = tee(by_ident)
+    levels: list[Any] = [map(itemgetter(1), for_frames)]
+    for _ in range(depth - 1):
+        levels[-1], above = tee(levels[-1])
+        levels.append(map(getattr, above, repeat("f_back"), repeat(None)))
+    rows = zip(map(itemgetter(0), for_idents), *levels, strict=True)
+    # Finalizers that the collector calls are Python, too.
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        return list(rows)
+    finally:
+        if was_enabled:
+            gc.enable()

@@ -11,5 +11,5 @@ definition implements the transform for columns (``plan``) and for one record (`
 - ``debezium``: extracts rows from Debezium's envelopes. ``sql``: Spark SQL over whole frames.
 
 ``penstock.pipeline.plan.step`` defines a step, and ``penstock.pipeline.plan.chain`` joins steps to one plan.
-``penstock.pipeline.columns.java_dates`` has Java's dates, ``penstock.plugins.stock`` names and aliases.
+``penstock.pipeline.columns.java_dates`` has Java's dates, ``penstock.plugins.kinds`` names and aliases.
 """

@@ -7,7 +7,7 @@ Start from:
 - ``PluginCatalog`` (``plugin_checks``): the plugins, and the settings of each.
 - ``masked``, ``unmasked`` (``config_infos``): hide passwords that leave the worker, and restore them when they come
   back.
-- ``Redaction`` (``redaction``): removes secret values from texts.
+- ``Redaction`` (``config_infos``): removes secret values from texts.
 
 Each other module makes one kind of check. ``penstock.config`` parses single settings; ``penstock.herder`` requests
 validations.

@@ -23,7 +23,7 @@ from typing import Any, Final
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigDef, ConfigValue
 from penstock.config.parse import HIDDEN
-from penstock.config.prefixes import NamesByPrefix, Prefixed
+from penstock.config.properties import NamesByPrefix, Prefixed
 from penstock.errors import BadRequestException, ConfigException, NotFoundException, as_exception
 from penstock.model.payloads import PluginInfo
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins

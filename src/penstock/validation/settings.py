@@ -3,7 +3,7 @@
 Main type: ``SettingWarning``. Main functions: ``connector_warnings``, ``worker_warnings``, ``placeholder_warnings``
 suggest the setting that was probably meant; ``check_overrides``, ``check_group``, ``clients_of`` check that the policy
 allows an override and that the client takes it. Names are checked before values, see
-``penstock.kafka.settings.override_policy``; no client is made.
+``penstock.kafka.settings.table``; no client is made.
 
 Users' connectors, transforms and converters may read settings that they do not define. For them only a name close to
 that of a setting is reported; for Penstock's own classes every unknown name is.
@@ -22,12 +22,19 @@ from typing import Final
 from penstock.api import Converter, HeaderConverter
 from penstock.config import ConfigType, ConfigValue, Importance, Width
 from penstock.config.definition import ConfigKey
-from penstock.config.prefixes import NamesByPrefix
+from penstock.config.properties import NamesByPrefix
 from penstock.config.providers import Unresolved
 from penstock.config.suggestions import candidates, nearest
 from penstock.errors import ConfigException
-from penstock.kafka.settings.override_policy import OverridePolicy, overrides_of
-from penstock.kafka.settings.table import ClientKind, is_client_secret, java_name_of, setting_for, setting_names
+from penstock.kafka.settings.table import (
+    ClientKind,
+    OverridePolicy,
+    is_client_secret,
+    java_name_of,
+    overrides_of,
+    setting_for,
+    setting_names,
+)
 from penstock.model import ConnectorType
 from penstock.plugins import PluginKind, Plugins
 from penstock.settings import STANDALONE, with_prefix

@@ -28,7 +28,7 @@ from penstock.api import (
 )
 from penstock.config import Config, ConfigDef, ConfigValue
 from penstock.errors import BadRequestException, ConfigException, ConnectException
-from penstock.kafka.settings.override_policy import OverridePolicy
+from penstock.kafka.settings.table import OverridePolicy
 from penstock.model import ConnectorType
 from penstock.plugins import PluginNotFoundException, Plugins
 from penstock.settings import (
@@ -44,9 +44,8 @@ from penstock.settings import (
 )
 from penstock.settings.distributed import ExactlyOnceSourceSupport as WorkerSupport
 from penstock.settings.topics import topic_creation_faults, uses_topic_creation
-from penstock.validation.config_infos import ConfigInfos, Finding, SettingWarning, groups_of, redaction_of
+from penstock.validation.config_infos import ConfigInfos, Finding, Redaction, SettingWarning, groups_of, redaction_of
 from penstock.validation.plugin_checks import check_converters, try_plugins
-from penstock.validation.redaction import Redaction
 from penstock.validation.settings import check_group, check_overrides, connector_warnings
 
 log = logging.getLogger(__name__)

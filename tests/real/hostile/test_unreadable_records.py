@@ -15,7 +15,7 @@ from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException
 from penstock.kafka.consumer.consumer import FetchedChunk, Placement, RecordConsumer
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

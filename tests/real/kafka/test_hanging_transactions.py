@@ -18,7 +18,7 @@ from penstock.kafka.admin.open_transactions import OpenTransactions
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State
-from penstock.telemetry.standstills import standstill_of
+from penstock.telemetry.waits import standstill_of
 from penstock.worker.task.waiting import places, task_waiting
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

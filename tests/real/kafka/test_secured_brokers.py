@@ -28,8 +28,8 @@ from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
+from penstock.kafka.producer.record_batches import ProducerRecord
 from penstock.kafka.producer.record_producer import RecordProducer
-from penstock.kafka.producer.records import ProducerRecord
 from penstock.kafka.settings.client import admin_settings, consumer_settings, producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

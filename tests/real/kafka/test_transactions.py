@@ -37,7 +37,7 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.admin.fencing import failed, fence_producers
+from penstock.kafka.admin.transaction_inquiry import failed, fence_producers
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.partitioner import murmur2
 from penstock.kafka.producer.transactional import TransactionalProducer

@@ -28,7 +28,7 @@ SCRIPT = """
     import json, logging, subprocess, sys
     from pathlib import Path
     from penstock.pipeline.spark.session import SparkRuntime
-    from penstock.telemetry.standstills import standstill_of
+    from penstock.telemetry.waits import standstill_of
     from testkit.waiting import await_true
     from testkit.processes.spark_cluster import SparkCluster
     from testkit.spark_settings import QUICK_START

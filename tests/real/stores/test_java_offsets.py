@@ -12,7 +12,7 @@ import pytest
 from testkit.waiting import await_true
 
 from penstock.broker import CONNECT_COORDINATES, EmbeddedBroker, free_port, resolve_jars
-from penstock.broker.java import find_java
+from penstock.broker.jars import find_java
 from penstock.stores.offset_file import FileOffsetStore
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -12,8 +12,7 @@ from testkit.connectors.journal_sink import Entry, read_journal
 from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.topic_creation import NewTopic
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin.topics import NewTopic, TopicAdmin
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 

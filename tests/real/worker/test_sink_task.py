@@ -18,7 +18,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.errors import RetriableException
 from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.consumer import Placement, RecordConsumer
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings

@@ -3,7 +3,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.java import JavaNotFoundException, find_java
+from penstock.broker.jars import JavaNotFoundException, find_java
 
 
 def fake_java(directory: Path, shown: str, code: int = 0) -> Path:

@@ -3,8 +3,8 @@ import socket
 import pytest
 
 from penstock.broker import free_ports
-from penstock.broker import java as ports
-from penstock.broker.java import is_free, port_candidates
+from penstock.broker import jars as ports
+from penstock.broker.jars import is_free, port_candidates
 
 
 def test_a_port_with_a_server_is_not_free() -> None:

@@ -5,14 +5,8 @@ import threading
 import pytest
 
 from penstock.broker import free_ports
-from penstock.broker.process import (
-    BrokerAddress,
-    BrokerException,
-    BrokerView,
-    ask_cluster,
-    await_serving,
-    parse_metadata,
-)
+from penstock.broker.process import BrokerAddress, BrokerView, ask_cluster, await_serving, parse_metadata
+from penstock.broker.storage import BrokerException
 
 CLUSTER = "cluster-of-the-test"
 

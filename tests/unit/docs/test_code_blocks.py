@@ -13,7 +13,8 @@ from tools.reference.consoles import commands
 from tools.reference.examples import converter_examples, transform_examples
 
 from penstock.config import parse_properties
-from penstock.kafka.settings.client import ClientKind, refused_for_all
+from penstock.kafka.settings.client import refused_for_all
+from penstock.kafka.settings.table import ClientKind
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, StandaloneSettings, WorkerSettings
 from penstock.validation.settings import worker_warnings

@@ -6,8 +6,7 @@ import threading
 from collections.abc import Mapping
 
 from penstock.api import OffsetStorageReader, SourceTaskContext
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter
 
 
 class Stopping(threading.Event):

@@ -31,8 +31,16 @@ from penstock.kafka.settings.librdkafka_table import (
     property_for,
     reason_kept_from_connectors,
 )
-from penstock.kafka.settings.override_policy import OverridePolicy, parse_policy, policy_of
-from penstock.kafka.settings.table import SETTINGS, ClientKind, Treatment, is_client_secret, setting_for
+from penstock.kafka.settings.table import (
+    SETTINGS,
+    ClientKind,
+    OverridePolicy,
+    Treatment,
+    is_client_secret,
+    parse_policy,
+    policy_of,
+    setting_for,
+)
 from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.plugins import Plugins
 from penstock.validation.validator import ConnectorValidator

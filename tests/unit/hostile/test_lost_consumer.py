@@ -9,7 +9,7 @@ from typing import Any, Final
 import pytest
 
 from penstock.kafka.consumer.consumer import RecordConsumer
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 
 #: A group that waits for others is left after minutes; this has nobody to wait for.
 SOON_S: Final = 20.0

@@ -23,9 +23,8 @@ from penstock.connectors.file import FileStreamSourceConnector
 from penstock.errors import BadRequestException, ConnectException, ForbiddenException
 from penstock.herder.cluster.session_keys import NONCE, OWN_SIGNATURE, TIME, Signer, Verifier
 from penstock.model.cluster_config import SessionKey
-from penstock.rest.app import AppOptions
+from penstock.rest.app import SMALL, AppOptions, BodyBudget
 from penstock.rest.errors import json_bytes
-from penstock.rest.guards import SMALL, BodyBudget
 from penstock.rest.server import MOST_PIECES
 from penstock.settings.connector_definitions import LONGEST_NAME
 from penstock.telemetry import Metrics

@@ -23,8 +23,7 @@ from penstock.errors import ConfigException, ConnectException
 from penstock.model.cluster_config import ClusterConfig, ConfigRecord, connector_entries, fold
 from penstock.model.payloads import PreviewRequest
 from penstock.stores.config import FileConnectorStore
-from penstock.validation.config_infos import is_secret_name
-from penstock.validation.redaction import Redaction, provided_values
+from penstock.validation.config_infos import Redaction, is_secret_name, provided_values
 from penstock.worker.task.configs import complete
 
 MARK = "hush-7c1e55d0"

@@ -21,10 +21,11 @@ from penstock.config.providers import DirectoryConfigProvider, FileConfigProvide
 from penstock.connectors.jdbc.addresses import parse_address
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.errors import ConfigException
-from penstock.kafka.consumer.subscription import Subscription
-from penstock.kafka.network.tokens import TokenException, fetch
-from penstock.kafka.settings.client import ClientKind, translate
+from penstock.kafka.consumer.offsets import Subscription
+from penstock.kafka.network.credentials import TokenException, fetch
+from penstock.kafka.settings.client import translate
 from penstock.kafka.settings.security import TokenSettings
+from penstock.kafka.settings.table import ClientKind
 from penstock.pipeline.columns.java_dates.pattern import DatePatternError, compile_pattern
 from penstock.plugins import Plugins
 from penstock.settings.topics import require_valid_topics

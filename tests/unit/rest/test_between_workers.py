@@ -14,7 +14,7 @@ from penstock.errors import BadRequestException, ConflictException, ForbiddenExc
 from penstock.herder.cluster.session_keys import ALGORITHM, SIGNATURE, Signer, Verifier
 from penstock.herder.membership import NotHereException
 from penstock.model.cluster_config import SessionKey
-from penstock.rest.worker_client import SignedRequests, WorkerClient, WorkerResponse
+from penstock.rest.services import SignedRequests, WorkerClient, WorkerResponse
 
 KEY = SessionKey(b"k" * 32, "HmacSHA256", 1_000)
 NOW_MS = 1_000_000_000

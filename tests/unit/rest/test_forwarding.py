@@ -6,7 +6,7 @@ import pytest
 from tests.unit.rest.api_client import serving
 
 from penstock.model import ConnectorTaskId, State, TaskStatus
-from penstock.rest.worker_client import UnreachableWorkerException, WorkerResponse
+from penstock.rest.services import UnreachableWorkerException, WorkerResponse
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 
 OTHER, LOST = "other:8083", "lost:8083"

@@ -11,7 +11,7 @@ from tests.unit.rest.api_client import Api, serving
 
 from penstock.errors import RetriableException
 from penstock.model import ConnectorTaskId
-from penstock.telemetry.standstills import goes_on, stands_still
+from penstock.telemetry.waits import goes_on, stands_still
 from penstock.worker.task.waiting import Retries, RetryBackoff
 
 READY = "Worker has completed startup and is ready to handle requests."

@@ -8,7 +8,7 @@ from penstock.kafka.group.settings import group_settings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind
 from penstock.model import ConnectorTaskId
 from penstock.settings import DistributedSettings, InvalidSettingsError
-from penstock.stores.memory import MemoryOffsetStore
+from penstock.stores.offsets import MemoryOffsetStore
 from penstock.worker.source.delivery_guarantee import SourceOffsets
 
 MINIMUM = {"bootstrap.servers": "one:9092", "key.converter": "JsonConverter", "value.converter": "JsonConverter"}

@@ -8,9 +8,8 @@ from testkit.doubles.memory_log import MemoryLog, MemoryTopic
 from penstock.errors import KafkaException, KafkaRetriableException, OffsetStoreException
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.stores.interface import OffsetStore
-from penstock.stores.memory import MemoryOffsetStore
 from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter, connector_offsets
 from penstock.telemetry import waits
 
 KEY = b'["c-ref-src",{"filename":"/data/in.txt"}]'

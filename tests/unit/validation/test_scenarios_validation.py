@@ -11,7 +11,7 @@ from penstock.api import Converter
 from penstock.config import ConfigDef, ConfigType
 from penstock.converters.string import StringConverter
 from penstock.errors import ConfigException
-from penstock.kafka.settings.override_policy import OverridePolicy, parse_policy
+from penstock.kafka.settings.table import OverridePolicy, parse_policy
 from penstock.plugins import Plugins
 from penstock.transforms.predicates import TopicNameMatches
 from penstock.validation.validator import ConnectorValidator

@@ -16,7 +16,7 @@ from tests.unit.worker.source.test_task import Rig, started, values
 
 from penstock.errors import KafkaRetriableException, RetriableException
 from penstock.model import State
-from penstock.telemetry.standstills import standstill_of
+from penstock.telemetry.waits import standstill_of
 from penstock.worker.task.waiting import places, task_waiting
 
 LONG = RetriableException("not yet", retry_after_s=3600)

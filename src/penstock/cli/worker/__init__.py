@@ -2,6 +2,6 @@
 
 ``ConnectWorker`` (``worker``): one worker in either mode, from start to exit code; ``StandaloneWorker``
 (``standalone``) and ``DistributedWorker`` (``distributed``) say where it keeps configurations, states and offsets.
-``Events`` (``signals``): SIGINT and SIGTERM as events of the main thread; ``watchdog``: the process that ends a worker
+``Events`` (``worker``): SIGINT and SIGTERM as events of the main thread; ``watchdog``: the process that ends a worker
 when Python cannot.
 """

@@ -22,8 +22,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock import __version__
-from penstock.cli.worker.signals import Events
-from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Stores, end_process, load_worker
+from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events, Stores, end_process, load_worker
 from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
@@ -32,7 +31,7 @@ from penstock.herder.control_plane import ClusterMember, ControlPlane
 from penstock.herder.membership import Membership
 from penstock.plugins import Plugins
 from penstock.rest.server import client_context
-from penstock.rest.worker_client import SignedRequests, WorkerClient
+from penstock.rest.services import SignedRequests, WorkerClient
 from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
 from penstock.telemetry import configure_logging, no_probe
 
@@ -160,7 +159,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
         from penstock.herder.cluster.session_keys import Signer, Verifier
         from penstock.herder.cluster.worker_cluster import WorkerCluster
-        from penstock.kafka.admin.fencing import fence_zombies
+        from penstock.kafka.admin.transaction_inquiry import fence_zombies
 
         settings, plane = self.settings, herder.plane
         group, rounds = self._group(plane)

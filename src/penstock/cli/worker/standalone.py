@@ -17,9 +17,8 @@ from contextlib import ExitStack
 import click
 
 from penstock import __version__
-from penstock.cli.connectors.files import ConnectorFile, read_connector_files
-from penstock.cli.worker.signals import Events
-from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Stores, end_process, load_worker
+from penstock.cli.connectors.configurations import ConnectorFile, read_connector_files
+from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events, Stores, end_process, load_worker
 from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException

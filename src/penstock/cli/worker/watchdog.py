@@ -4,7 +4,7 @@ Python runs the handler of a signal in the main thread, between two instructions
 such as a regular expression that searches for hours, keeps the handler from running. But the C part of the handler
 writes the signal's number into a pipe at once (``signal.set_wakeup_fd``). This process reads it.
 
-Main type: ``WatchdogVerdict``, which decides. The worker's side is ``penstock.cli.worker.signals``, which runs this
+Main type: ``WatchdogVerdict``, which decides. The worker's side is ``penstock.cli.worker.worker``, which runs this
 file by its path: importing the package would take a hundred times the memory and the time. It ends when the pipe does,
 which is when the worker ends.
 

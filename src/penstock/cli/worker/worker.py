@@ -5,6 +5,10 @@ Main functions: ``load_worker``, which reads the worker's file, and ``run``, fro
 ``raise_file_limit`` raises the number of files that the process may open to its limit; ``until_answered`` retries calls
 to Kafka while brokers do not answer, and ``is_passing`` recognizes transient errors.
 
+``Events``, the queue that the main thread waits on, turns SIGINT and SIGTERM into events; a second signal ends the
+process at once. Handlers run in the main thread between two instructions, so they only use ``SimpleQueue.put`` and
+``os._exit``, which are safe there. A second process, ``penstock.cli.worker.watchdog``, acts while no handler can run.
+
 The REST server answers first; Spark and the Kafka client are imported and started after it. Threads: the main thread
 starts, waits for a signal and stops; ``startup`` (owned here) does the slow steps.
 Source: org.apache.kafka.connect.cli.AbstractConnectCli.
@@ -12,23 +16,29 @@ Source: org.apache.kafka.connect.cli.AbstractConnectCli.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import resource
+import signal
+import subprocess
 import sys
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
+from types import FrameType
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from penstock import __version__
-from penstock.cli.connectors.files import read_text
-from penstock.cli.worker.signals import Events, ExitReason
+from penstock.cli.connectors.configurations import read_text
+from penstock.cli.worker import watchdog
 from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties
 from penstock.errors import (
@@ -41,12 +51,11 @@ from penstock.errors import (
 from penstock.herder import Health, Herder, HerderParts
 from penstock.herder.control_plane import ClusterMember
 from penstock.herder.membership import Membership
-from penstock.kafka.settings.override_policy import parse_policy
+from penstock.kafka.settings.table import parse_policy
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.errors import own_paths
 from penstock.rest.server import RestSettings, WorkerRest
-from penstock.rest.services import Services
-from penstock.rest.worker_client import WorkerClient
+from penstock.rest.services import Services, WorkerClient
 from penstock.settings.distributed import ExactlyOnceSourceSupport
 from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_placeholders
 from penstock.stores.interface import ConfigStore, StatusStore
@@ -64,6 +73,109 @@ if TYPE_CHECKING:
     from penstock.worker.worker import Worker
 
 log = logging.getLogger(__name__)
+
+FORCED_EXIT = 130
+_LOOK_S = 1.0
+_WATCHDOG_END_S = 5.0
+
+
+@dataclass(frozen=True)
+class ExitReason:
+    """The reason for the end of the process, and its exit code."""
+
+    reason: str
+    exit_code: int
+
+
+class Events:
+    """The events that end a worker: signals, or failures reported by other threads.
+
+    Thread: ``install``, ``wait`` and ``restore`` by the main thread; ``end`` from any.
+    """
+
+    def __init__(self) -> None:
+        self._queue: SimpleQueue[ExitReason] = SimpleQueue()
+        self._first: float | None = None
+        self._previous: dict[signal.Signals, Callable[[int, FrameType | None], object] | int | None] = {}
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._pipe: int | None = None
+
+    def install(self) -> None:
+        """Takes over SIGINT and SIGTERM, and starts the process that kills this one when it cannot react to them."""
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._previous[number] = signal.signal(number, self._on_signal)
+        # A signal to a forked child does not concern this process, and no thread of the child waits for events.
+        os.register_at_fork(after_in_child=self._let_go)
+        read_end, write_end = os.pipe()
+        os.set_blocking(write_end, False)
+        try:
+            self._watchdog = subprocess.Popen(
+                # Without site-packages: 10 ms, and only the memory of the interpreter itself.
+                [sys.executable, "-I", "-S", watchdog.__file__],
+                stdin=read_end,
+                stdout=subprocess.DEVNULL,
+                start_new_session=True,
+                cwd=os.sep,
+            )
+        except OSError as error:
+            os.close(write_end)
+            log.warning("A worker that does not react to signals can only be killed: no process for that: %s", error)
+        else:
+            self._pipe = write_end
+            signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+        finally:
+            os.close(read_end)
+
+    def restore(self) -> None:
+        """Gives the signals back."""
+        self._let_go()
+        if self._watchdog is None:
+            return
+        try:
+            self._watchdog.wait(_WATCHDOG_END_S)
+        except subprocess.TimeoutExpired:
+            self._watchdog.kill()
+            self._watchdog.wait()
+
+    def end(self, reason: str, exit_code: int) -> None:
+        """Asks for the end of the process."""
+        self._queue.put(ExitReason(reason, exit_code))
+
+    def wait(self) -> ExitReason:
+        """Waits for the first reason to end. The caller then stops the worker."""
+        while True:
+            try:
+                ending = self._queue.get(timeout=_LOOK_S)
+            except Empty:
+                # A signal that the system gave to another thread is only seen once this one runs Python code.
+                continue
+            self._tell(watchdog.BEGUN)
+            return ending
+
+    def _tell(self, what: int) -> None:
+        if self._pipe is not None:
+            with contextlib.suppress(OSError):
+                os.write(self._pipe, bytes([what]))
+
+    def _let_go(self) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous.clear()
+        if self._pipe is not None:
+            signal.set_wakeup_fd(-1)
+            os.close(self._pipe)
+            self._pipe = None
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        now = time.monotonic()
+        name = signal.Signals(number).name
+        if self._first is None:
+            self._first = now
+            self._queue.put(ExitReason(f"{name} received", 0))
+        elif now - self._first > watchdog.SAME_WISH_S:
+            os.write(sys.stderr.fileno(), f"{name} again: ending at once\n".encode())
+            os._exit(FORCED_EXIT)
+
 
 #: The surplus of created over dropped objects that starts a collection of the youngest generation, and the intervals of
 #: the older ones.

@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 import regex
 
 from penstock.config.patterns.char_classes import ALL, LINE_ENDS, NONE, CharSet
-from penstock.config.patterns.java_pattern import JavaPattern, Translated
+from penstock.config.patterns.java_pattern import LARGEST, JavaPattern, Translated, written_out
 from penstock.config.patterns.pieces import (
     LAST_LINE_END,
     LINE_BEGINNING,
@@ -35,7 +35,6 @@ from penstock.config.patterns.pieces import (
     in_order,
     of_set,
 )
-from penstock.config.patterns.size import LARGEST, written_out
 from penstock.errors import ConfigException
 
 _NAME: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9]*")

@@ -46,9 +46,9 @@ from penstock.kafka.admin.transaction_inquiry import (
     list_transactions_request,
     list_transactions_response,
 )
-from penstock.kafka.network.conversation import Conversation
+from penstock.kafka.network.connections import Conversation
 from penstock.kafka.producer.transaction_coordinator import find_coordinator_request, find_coordinator_response
-from penstock.kafka.protocol.errors import error_of
+from penstock.kafka.protocol.cluster_view import error_of
 from penstock.kafka.protocol.messages import (
     VERSIONS,
     Api,

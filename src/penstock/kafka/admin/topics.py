@@ -1,10 +1,16 @@
 """The worker's administrative requests to a cluster: topics, group offsets, end offsets.
 
-Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` describes a topic to create.
+Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` describes a topic to create. `TopicCreator` creates
+the topics of a source task (`NewTopic`) before its first record for each of them; it caches existing topics, so that
+each topic is looked up once. `TopicMaker` is the interface of its admin client; `plan_of` turns a connector's rules
+into specifications.
 
-Source: org.apache.kafka.connect.util.TopicAdmin.
-Thread: any; librdkafka's admin client may be shared between threads, and every call waits for its answer.
-"""
+Source: org.apache.kafka.connect.util.TopicAdmin; TopicCreation and AbstractWorkerSourceTask.maybeCreateTopic of Kafka
+Connect; KIP-158.
+Thread: of a `TopicCreator` the task's delivery thread, otherwise any; librdkafka's admin client may be shared between
+threads, and every call waits for its answer."""
+
+from __future__ import annotations
 
 import logging
 import threading
@@ -24,8 +30,11 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from penstock.api import OffsetAndMetadata, TopicPartition
-from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
-from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.errors import AlreadyExistsException, ConnectException, KafkaException, KafkaRetriableException
+from penstock.kafka.protocol.cluster_view import topic_name_fault
+from penstock.kafka.settings.client import CLIENT_LOG
+from penstock.settings.topics import TopicCreation
+from penstock.telemetry import waiting_for
 
 logger = logging.getLogger(__name__)
 
@@ -476,3 +485,102 @@ class TopicAdmin:
                 f"{text} (brokers {self._servers}; check bootstrap.servers, and that they are reachable)"
             )
         return KafkaException(text)
+
+
+@dataclass(frozen=True)
+class NewTopic:
+    """The specification of a topic to be created. -1 partitions or replicas: the broker's default."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str] = field(default_factory=dict)
+    group: str = "default"
+
+
+class TopicMaker(Protocol):
+    """The part of an admin client that topic creation uses."""
+
+    def topic_exists(self, topic: str) -> bool:
+        """True if the topic exists. Raises if the cluster does not answer."""
+
+    def create_topic(self, topic: NewTopic) -> None:
+        """Creates a topic. Raises AlreadyExistsException, among others, if another client created it first."""
+
+
+def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
+    """Returns the function that gives the topic to create for a name, by the rules of a connector."""
+    return _Plan(rules)
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """The rules of a connector as a function that can be pickled."""
+
+    rules: TopicCreation
+
+    def __call__(self, topic: str) -> NewTopic:
+        group = self.rules.group_for(topic)
+        return NewTopic(topic, group.partitions, group.replication_factor, group.configs, group.name)
+
+
+class TopicCreator:
+    """Makes sure that topics exist.
+
+    Args:
+        owner: the task, for messages.
+        plan: Returns the specification of a topic by its name; None if topic creation is not active for the connector,
+            and the broker's own auto-creation decides.
+        admin: Creates the topics; unused without a plan.
+    """
+
+    def __init__(self, owner: str, plan: Callable[[str], NewTopic] | None, admin: TopicMaker | None) -> None:
+        if plan is not None and admin is None:
+            raise ValueError("topic creation needs an admin client")
+        self._owner = owner
+        self._plan = plan
+        self._admin = admin
+        self._known: set[str] = set()
+
+    def ensure(self, topics: Iterable[str]) -> None:
+        """Creates the topics that do not exist.
+
+        Raises:
+            ConnectException: a topic could not be looked up or created.
+        """
+        if self._plan is None or self._admin is None:
+            return
+        for topic in topics:
+            if topic not in self._known:
+                self._ensure(topic, self._plan, self._admin)
+                self._known.add(topic)
+
+    @waiting_for("broker")
+    def _ensure(self, topic: str, plan: Callable[[str], NewTopic], admin: TopicMaker) -> None:
+        fault = topic_name_fault(topic)
+        if fault is not None:
+            raise ConnectException(
+                f"Task {self._owner} cannot write to topic {topic!r}: {fault}. Correct what names it: a setting of the "
+                "connector, or a transform"
+            )
+        try:
+            if admin.topic_exists(topic):
+                return
+            new = plan(topic)
+            logger.info(
+                "Creating topic %s by group %s: %d partitions, replication factor %d, settings %s",
+                topic,
+                new.group,
+                new.partitions,
+                new.replication_factor,
+                dict(new.configs),
+            )
+            admin.create_topic(new)
+        except AlreadyExistsException:
+            logger.info("Topic %s was created by somebody else meanwhile", topic)
+        except Exception as error:
+            raise ConnectException(
+                f"Task {self._owner} cannot write to topic {topic}, which could not be looked up or created: "
+                f"{str(error).rstrip('.')}. "
+                "Check the topic.creation.* settings and the rights of the worker's or connector's admin client."
+            ) from error

@@ -30,14 +30,14 @@ from penstock.kafka.consumer.offsets import (
     ConsumerCommits,
     Offsets,
     StartOffsets,
+    Subscription,
     ends_reading,
     exception_of,
     for_client,
     is_usual,
 )
-from penstock.kafka.consumer.subscription import Subscription
 from penstock.kafka.consumer.unreadable import Troubles, UnreadableRecords, batch_start, end_of_batch, is_about_records
-from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.kafka.settings.client import CLIENT_LOG
 from penstock.telemetry.logs import SeldomLog
 
 logger = logging.getLogger(__name__)

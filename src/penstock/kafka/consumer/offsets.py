@@ -1,4 +1,4 @@
-"""The offsets of a consumer: the start positions of its partitions, and its commits.
+"""The topics of a consumer (``Subscription``: a list, or a pattern), its start positions, and its commits.
 
 Main types: ``StartOffsets``; ``ConsumerCommits``, which matches responses with commits. ``ends_reading`` and
 ``is_usual`` classify the client's errors; ``exception_of`` returns the exception for an error.
@@ -7,23 +7,32 @@ Owning thread: the caller of the consumer's ``fetch``, which processes responses
 consumer is interrupted. The functions are pure.
 
 Source: ``ConsumerCoordinator.refreshCommittedOffsetsIfNeeded`` and ``OffsetFetcher`` of Kafka's consumer; KafkaConsumer
-(``commitAsync``, ``commitSync``).
+(``commitAsync``, ``commitSync``, ``subscribe``); ``topics`` and ``topics.regex`` of Kafka Connect.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 import confluent_kafka as ck
 
 from penstock.api import OffsetAndMetadata, TopicPartition
-from penstock.errors import ConnectException, FencedInstanceIdException, KafkaException, KafkaRetriableException
-from penstock.kafka.network.login_errors import refuses_login
+from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.patterns.translation import compile_java
+from penstock.errors import (
+    ConfigException,
+    ConnectException,
+    FencedInstanceIdException,
+    KafkaException,
+    KafkaRetriableException,
+)
+from penstock.kafka.network.sasl import refuses_login
 from penstock.kafka.settings.values import BY_DURATION
+from penstock.settings.topics import PATTERN_REFUSED, is_pattern
 from penstock.telemetry.logs import SeldomLog
 
 _Error = ck.KafkaError
@@ -267,3 +276,48 @@ class ConsumerCommits:
 
 def _positions(offsets: Offsets) -> list[ck.TopicPartition]:
     return [ck.TopicPartition(tp.topic, tp.partition, at.offset, at.metadata) for tp, at in offsets.items()]
+
+
+#: Java's consumers do not subscribe to these by pattern.
+_INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
+
+
+@dataclass(frozen=True)
+class Subscription:
+    """The topics that a sink reads: a list, or those whose whole name matches a pattern (``topics.regex``).
+
+    >>> Subscription.matching("orders-(?<year>[0-9]+)").covers("orders-2024-old")
+    False
+    """
+
+    topics: tuple[str, ...] = ()
+    pattern: JavaPattern | None = None
+
+    @classmethod
+    def of(cls, topics: Iterable[str]) -> Subscription:
+        """Reads these topics, and waits for missing ones.
+
+        Raises:
+            ConfigException: librdkafka would treat a name as a pattern, which it compiles without any limit.
+        """
+        named = tuple(topics)
+        for topic in named:
+            if is_pattern(topic):
+                raise ConfigException("topics", topic, PATTERN_REFUSED)
+        return cls(named)
+
+    @classmethod
+    def matching(cls, java_pattern: str) -> Subscription:
+        """Reads every topic that matches, including topics that are created later.
+
+        Raises:
+            ConfigException: the pattern is wrong.
+        """
+        return cls((), compile_java(java_pattern, name="topics.regex"))
+
+    def covers(self, topic: str) -> bool:
+        """True if the pattern matches this topic."""
+        # No broker of Kafka has a topic with such a name.
+        if self.pattern is None or topic in _INTERNAL_TOPICS or is_pattern(topic):
+            return False
+        return self.pattern.matches(topic)

@@ -26,7 +26,7 @@ from typing import Final
 import confluent_kafka as ck
 
 from penstock.api import TopicPartition
-from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.kafka.settings.client import CLIENT_LOG
 
 logger = logging.getLogger(__name__)
 

@@ -2,25 +2,49 @@
 
 Main type: `Credentials`, made by `credentials_of`. Tokens and Kerberos tickets are fetched on a separate thread,
 because both need the network; the caller does not block. `Kerberos` is one login with a ticket (GSSAPI); it needs the
-package gssapi, which `pip install penstock[kerberos]` brings.
+package gssapi, which `pip install penstock[kerberos]` brings. `fetch` gets an `AccessToken` from a token endpoint, with
+one request that blocks until the response or the timeout; `jwt_assertion` signs the assertion for the grant type
+jwt-bearer.
+
+`Login` logs in over one connection: before it is used, and again before the session ends, whose lifetime the broker
+limits. A new login then uses the open connection, after the requests in flight; no other request is sent until it is
+complete.
 
 Thread: the one that owns the connections. Each fetch has a thread of its own, which `close` joins.
 
-Source: KIP-768 (tokens), ExpiringCredentialRefreshingLogin and KerberosLogin of Kafka's clients; RFC 4752.
+Source: KIP-768 (tokens), ExpiringCredentialRefreshingLogin and KerberosLogin of Kafka's clients; RFC 4752;
+RFC 6749 section 4.4, RFC 7523, KIP-1139; HttpJwtRetriever and DefaultAssertionCreator of Kafka;
+SaslClientAuthenticator of its clients, KIP-368.
 """
 
 from __future__ import annotations
 
+import base64
 import importlib
+import json
 import logging
+import random
+import ssl
 import threading
 import time
-from collections.abc import Callable
+import urllib.error
+import urllib.parse
+import urllib.request
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from penstock.errors import ConfigException, KafkaException, SaslAuthenticationException
-from penstock.kafka.network import tokens
-from penstock.kafka.network.sasl import BearerLogin, Mechanism, mechanism_of
+from penstock.kafka.network.sasl import BearerLogin, Exchange, Mechanism, mechanism_of
+from penstock.kafka.network.transport import Link, LinkLostException
+from penstock.kafka.protocol.messages import (
+    sasl_authenticate_request,
+    sasl_authenticate_response,
+    sasl_handshake_request,
+    sasl_handshake_response,
+)
 from penstock.kafka.settings.security import KerberosSettings, SaslSettings, TokenSettings
 from penstock.telemetry.logs import SeldomLog
 
@@ -217,16 +241,16 @@ class _Tokens:
     def __init__(self, settings: TokenSettings, name: str, wake: Callable[[], None]) -> None:
         self._settings = settings
         self._name = name
-        self._errand = _Errand[tokens.AccessToken](name, wake)
+        self._errand = _Errand[AccessToken](name, wake)
         self._seldom = SeldomLog(logger)
-        self._token: tokens.AccessToken | None = None
+        self._token: AccessToken | None = None
         self._failed = 0
         self._not_before = 0.0
 
     def mechanism(self, host: str) -> Mechanism | None:
         try:
             self._token = self._errand.ended() or self._token
-        except tokens.TokenException as error:
+        except TokenException as error:
             if not error.retriable:
                 raise SaslAuthenticationException(str(error)) from error
             wait = min(self._settings.backoff_max, self._settings.backoff * 2.0 ** min(self._failed, 30))
@@ -237,12 +261,12 @@ class _Tokens:
             self._failed = 0
             return self._bearer(token)
         if time.monotonic() >= self._not_before:
-            self._errand.begin(lambda: tokens.fetch(self._settings))
+            self._errand.begin(lambda: fetch(self._settings))
         elif token is not None and now < token.expires_at:
             return self._bearer(token)
         return None
 
-    def _bearer(self, token: tokens.AccessToken) -> BearerLogin:
+    def _bearer(self, token: AccessToken) -> BearerLogin:
         return BearerLogin(token.text, lambda: time.time() >= token.expires_at)
 
     def close(self) -> None:
@@ -271,3 +295,258 @@ class _Tickets:
     def close(self) -> None:
         for errand in self._errands.values():
             errand.close()
+
+
+_LARGEST_ANSWER: Final = 1 << 20
+#: The fraction of its lifetime after which a token is renewed.
+_RENEW_AFTER: Final = 0.8
+_DEFAULT_LIFE_S: Final = 3600.0
+_RETRIED: Final = frozenset({408, 425, 429})
+
+
+class TokenException(KafkaException):
+    """No token was issued.
+
+    Attributes:
+        retriable: True if another request may help.
+    """
+
+    def __init__(self, message: str, *, retriable: bool) -> None:
+        super().__init__(message)
+        self.retriable = retriable
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Follows no redirect: the client's secret is for the address that was configured, and for no other scheme."""
+
+    def redirect_request(self, *given: Any, **more: Any) -> None:
+        """None: a redirect is an error, like any other answer without a token."""
+        return
+
+
+@dataclass(frozen=True)
+class AccessToken:
+    """A token and its lifetime, in seconds of `time.time`."""
+
+    text: str = field(repr=False)
+    renew_at: float
+    expires_at: float
+
+
+def fetch(settings: TokenSettings, now: float | None = None) -> AccessToken:
+    """Requests a token from the endpoint.
+
+    Raises:
+        TokenException: it returns none, or cannot be reached.
+    """
+    now = time.time() if now is None else now
+    form = {"grant_type": settings.grant_type}
+    headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+    if settings.grant_type.endswith("jwt-bearer"):
+        form["assertion"] = _assertion(settings, now)
+    if settings.scope:
+        form["scope"] = settings.scope
+    if settings.client_id:
+        pair = f"{settings.client_id}:{settings.client_secret}".encode()
+        headers["Authorization"] = "Basic " + base64.b64encode(pair).decode()
+    request = urllib.request.Request(settings.url, urllib.parse.urlencode(form).encode(), headers)
+    context = None
+    if settings.url.startswith("https://"):
+        context = ssl.create_default_context()
+        if settings.trusted:
+            context.load_verify_locations(cadata=settings.trusted)
+    try:
+        opener = urllib.request.build_opener(_NoRedirects, urllib.request.HTTPSHandler(context=context))
+        with opener.open(request, timeout=max(settings.connect_timeout, settings.read_timeout)) as answer:
+            body = answer.read(_LARGEST_ANSWER)
+    except urllib.error.HTTPError as error:
+        with error:
+            said = error.read(500).decode("utf-8", "replace").strip()
+        retriable = error.code >= 500 or error.code in _RETRIED
+        raise TokenException(_text(settings, f"{error.code} {error.reason}: {said}"), retriable=retriable) from error
+    except (OSError, ValueError) as error:
+        raise TokenException(_text(settings, str(error)), retriable=True) from error
+    return _token(settings, body, now)
+
+
+def _token(settings: TokenSettings, body: bytes, now: float) -> AccessToken:
+    try:
+        told = json.loads(body)
+        text = told.get("access_token") or told.get("id_token")
+    except (ValueError, AttributeError) as error:
+        raise TokenException(_text(settings, "its answer is no JSON object"), retriable=True) from error
+    if not isinstance(text, str) or not text:
+        raise TokenException(_text(settings, "its answer has no access_token"), retriable=False)
+    claims = claims_of(text)
+    life = told.get("expires_in")
+    expires = claims.get("exp")
+    if not isinstance(expires, int | float):
+        expires = now + (float(life) if isinstance(life, int | float) else _DEFAULT_LIFE_S)
+    began = claims.get("iat")
+    begin = min(now, float(began)) if isinstance(began, int | float) else now
+    return AccessToken(text, max(now, begin + (float(expires) - begin) * _RENEW_AFTER), float(expires))
+
+
+def claims_of(token: str) -> dict[str, Any]:
+    """Returns the claims of a token; nothing if it is no JWT."""
+    parts = token.split(".")
+    if len(parts) < 2:
+        return {}
+    try:
+        found = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _text(settings: TokenSettings, why: str) -> str:
+    return (
+        f"No token from {settings.url} (sasl.oauthbearer.token.endpoint.url): {why}. Check "
+        "sasl.oauthbearer.client.credentials.*, sasl.oauthbearer.scope and sasl.oauthbearer.assertion.*"
+    )
+
+
+# -------------------------------------------------------------------------------------------------------- assertions
+def _assertion(settings: TokenSettings, now: float) -> str:
+    given = settings.assertion
+    try:
+        if "file" in given:
+            return Path(given["file"]).read_text(encoding="utf-8").strip()
+        return jwt_assertion(settings, now)
+    except (OSError, ValueError, TypeError) as error:
+        raise TokenException(
+            f"The assertion for {settings.url} cannot be made (sasl.oauthbearer.assertion.*): {error}", retriable=False
+        ) from error
+
+
+def jwt_assertion(settings: TokenSettings, now: float) -> str:
+    """A signed JWT with the claims that the settings name.
+
+    Raises:
+        OSError, ValueError, TypeError: a file cannot be read, or holds no suitable key.
+    """
+    given = settings.assertion
+    template: dict[str, Any] = {}
+    if "template.file" in given:
+        template = json.loads(Path(given["template.file"]).read_text(encoding="utf-8"))
+    algorithm = given.get("algorithm", "RS256")
+    header = {"alg": algorithm, "typ": "JWT", **template.get("header", {})}
+    claims: dict[str, Any] = {
+        "iat": int(now),
+        "exp": int(now) + int(given.get("claim.exp.seconds", "300")),
+        "nbf": int(now) - int(given.get("claim.nbf.seconds", "60")),
+        **template.get("payload", {}),
+    }
+    for name in ("aud", "iss", "sub"):
+        if f"claim.{name}" in given:
+            claims[name] = given[f"claim.{name}"]
+    if given.get("claim.jti.include") == "true":
+        claims["jti"] = str(uuid.uuid4())
+    signed = f"{_part(header)}.{_part(claims)}"
+    return f"{signed}.{_base64(_signature(settings, algorithm, signed.encode()))}"
+
+
+def _signature(settings: TokenSettings, algorithm: str, message: bytes) -> bytes:
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+    from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+    from cryptography.hazmat.primitives.serialization import load_pem_private_key
+
+    passphrase = settings.assertion.get("private.key.passphrase")
+    path = settings.assertion.get("private.key.file")
+    if not path:
+        raise ValueError("sasl.oauthbearer.assertion.private.key.file or .file is needed")
+    key = load_pem_private_key(Path(path).read_bytes(), passphrase.encode() if passphrase else None)
+    if algorithm == "ES256" and isinstance(key, ec.EllipticCurvePrivateKey):
+        r, s = decode_dss_signature(key.sign(message, ec.ECDSA(hashes.SHA256())))
+        return r.to_bytes(32, "big") + s.to_bytes(32, "big")
+    if algorithm == "RS256" and isinstance(key, rsa.RSAPrivateKey):
+        return key.sign(message, padding.PKCS1v15(), hashes.SHA256())
+    raise ValueError(f"{path} holds no key for {algorithm}")
+
+
+def _part(value: dict[str, Any]) -> str:
+    return _base64(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+#: A new login begins within this fraction of a session's lifetime.
+_AGAIN: Final = (0.85, 0.95)
+
+
+class Ask(Protocol):
+    """Sends a request over a connection and passes on its answer."""
+
+    def __call__(
+        self, link: Link, make: Callable[[int], Sequence[bytes | memoryview]], answered: Callable[[memoryview], None]
+    ) -> None:
+        """Sends the request that ``make`` returns for a correlation id, and passes the response to ``answered``."""
+
+
+class Login:
+    """The logins over one connection.
+
+    Args:
+        link: the connection.
+        credentials: the credentials.
+        client_id: the client's name in the broker's log.
+        ask: sends a request over the connection.
+        clock: monotonic seconds.
+
+    Attributes:
+        begin_at: When the next login begins (monotonic seconds): at once for the first, later before the session ends.
+    """
+
+    def __init__(
+        self, link: Link, credentials: Credentials, client_id: str, ask: Ask, clock: Callable[[], float]
+    ) -> None:
+        self._link = link
+        self._credentials = credentials
+        self._client_id = client_id
+        self._ask = ask
+        self._clock = clock
+        self.begin_at = float("-inf")
+
+    def begin(self) -> None:
+        """Starts the login if the credentials are ready; otherwise call it again.
+
+        Raises:
+            SaslAuthenticationException: there are no credentials.
+        """
+        mechanism = self._credentials.mechanism(self._link.address.host)
+        if mechanism is None:
+            return
+        self.begin_at = float("inf")
+        self._link.usable = False
+        exchange = Exchange(mechanism, self._link.address)
+
+        def agreed(payload: memoryview) -> None:
+            self._say(exchange, exchange.agreed(*sasl_handshake_response(payload)))
+
+        self._ask(
+            self._link,
+            lambda number: [sasl_handshake_request(number, self._client_id, mechanism.name)],
+            agreed,
+        )
+
+    def _say(self, exchange: Exchange, said: bytes) -> None:
+        def answered(payload: memoryview) -> None:
+            answer = sasl_authenticate_response(payload)
+            try:
+                more = exchange.answered(answer.error_code, answer.error_message, answer.said)
+            except SaslAuthenticationException as error:
+                if isinstance(exchange.mechanism, BearerLogin) and exchange.mechanism.is_expired:
+                    # The next attempt fetches another token.
+                    raise LinkLostException(f"The token had expired: {error}") from error
+                raise
+            if more is not None:
+                self._say(exchange, more)
+                return
+            self._link.usable = True
+            if answer.lifetime_ms > 0:
+                self.begin_at = self._clock() + answer.lifetime_ms / 1000 * random.uniform(*_AGAIN)
+
+        self._ask(self._link, lambda number: [sasl_authenticate_request(number, self._client_id, said)], answered)

@@ -2,6 +2,8 @@
 
 Main types: `Exchange` (one login over a connection) and the mechanisms: `PlainLogin`, `ScramLogin`, `BearerLogin`; the
 one for Kerberos is in `penstock.kafka.network.credentials`.
+`refuses_login` distinguishes logins that a broker rejects from logins whose connection was lost: librdkafka's
+`_AUTHENTICATION` stands for both.
 
 Thread: none; no I/O.
 
@@ -19,6 +21,8 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
+
+import confluent_kafka as ck
 
 from penstock.errors import SaslAuthenticationException
 
@@ -251,3 +255,18 @@ class Exchange:
             f"The login with {self.mechanism.name} at the broker {self._address} has failed: {why}. Check "
             "sasl.mechanism, sasl.jaas.config and the other sasl.* settings of the client"
         )
+
+
+#: A broker's own answer is "handshake failed: Broker: ...".
+_LOST: Final = "handshake failed: Local: "
+
+
+def refuses_login(error: ck.KafkaError) -> bool:
+    """True if the broker has refused the login; False also if the connection ended before it answered.
+
+    >>> refuses_login(ck.KafkaError(ck.KafkaError._AUTHENTICATION, "SASL authentication failed: bad password"))
+    True
+    >>> refuses_login(ck.KafkaError(ck.KafkaError._AUTHENTICATION, "mechanism handshake failed: Local: Timed out"))
+    False
+    """
+    return error.code() == ck.KafkaError._AUTHENTICATION and _LOST not in error.str()

@@ -33,7 +33,7 @@ from confluent_kafka import KafkaError
 
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.transaction import Transaction
-from penstock.kafka.protocol.errors import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
+from penstock.kafka.protocol.cluster_view import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
 from penstock.kafka.protocol.messages import PartitionAnswer
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 

@@ -23,7 +23,7 @@ import pyarrow as pa
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
 from penstock.kafka.producer.record_batches import EncodedBatch
-from penstock.kafka.protocol.errors import ErrorKind
+from penstock.kafka.protocol.cluster_view import ErrorKind
 from penstock.pipeline.batch.batches import ProduceBatch
 
 

@@ -18,14 +18,15 @@ import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import google_crc32c
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.kafka.settings.compression import COMPRESSIONS, GZIP, LZ4, NONE, SNAPPY, ZSTD, Compression
+from penstock.kafka.settings.values import COMPRESSIONS, GZIP, LZ4, NONE, SNAPPY, ZSTD, Compression
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 
 #: Base offset, length of the rest, partition leader epoch, magic, checksum.
 _HEAD: Final = struct.Struct(">qiibI")
@@ -370,3 +371,53 @@ def _snappy(body: memoryview) -> bytes:
         block = codec.compress(body[at : at + _SNAPPY_BLOCK], asbytes=True)
         parts += (struct.pack(">i", len(block)), block)
     return b"".join(parts)
+
+
+class ProducerRecord(NamedTuple):
+    """A record to send.
+
+    Attributes:
+        topic: Its topic.
+        key, value: Its contents; None is null.
+        headers: Names and values, in order.
+        timestamp: Milliseconds since 1970; the time of sending if it is None or negative.
+        partition: Its partition; the producer chooses one if it is None.
+    """
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp: int | None = None
+    partition: int | None = None
+
+
+def batch_of(records: Sequence[ProducerRecord]) -> ProduceBatch:
+    """The records as columns; row i is record i.
+
+    >>> batch_of([ProducerRecord("t", b"k", None), ProducerRecord("u", None, b"v")]).table.column("topic").to_pylist()
+    ['t', 'u']
+    """
+    times = [one.timestamp if one.timestamp is not None and one.timestamp >= 0 else None for one in records]
+    columns: dict[str, Sequence[object]] = {
+        "seq": range(len(records)),
+        "topic": [one.topic for one in records],
+        "partition": [one.partition for one in records],
+        "timestamp": times,
+        "key": [one.key for one in records],
+        "value": [one.value for one in records],
+        "headers": [[{"key": name, "value": value} for name, value in one.headers] for one in records],
+        "dropped": [False] * len(records),
+    }
+    table = pa.table([pa.array(columns[one.name], one.type) for one in PRODUCE_SCHEMA], schema=PRODUCE_SCHEMA)
+    topics = {one.topic for one in records}
+    return ProduceBatch(
+        table,
+        {},
+        topics.pop() if len(topics) == 1 else None,
+        has_headers=any(one.headers for one in records),
+        has_dropped=False,
+        has_keys=any(one.key is not None for one in records),
+        has_partition=any(one.partition is not None for one in records),
+        timestamp=None,
+    )

@@ -27,7 +27,7 @@ from penstock.api import RecordMetadata
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.producer.column_producer import RECORD_OVERHEAD_BYTES, ColumnProducer
 from penstock.kafka.producer.in_flight import EachRow, ProducerClosedException
-from penstock.kafka.producer.records import ProducerRecord, batch_of
+from penstock.kafka.producer.record_batches import ProducerRecord, batch_of
 from penstock.kafka.settings.producer import ColumnSettings
 
 logger = logging.getLogger(__name__)

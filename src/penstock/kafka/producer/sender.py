@@ -30,8 +30,7 @@ from penstock.kafka.producer.accumulator import Owner, ProducerId, RecordAccumul
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.transaction import Transaction
 from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
-from penstock.kafka.protocol.cluster_view import ClusterView
-from penstock.kafka.protocol.errors import LEADER_IN_DOUBT, ErrorKind, error_of
+from penstock.kafka.protocol.cluster_view import LEADER_IN_DOUBT, ClusterView, ErrorKind, error_of
 from penstock.kafka.protocol.messages import (
     VERSIONS,
     Api,

@@ -38,7 +38,7 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.protocol.errors import ErrorKind, error_of
+from penstock.kafka.protocol.cluster_view import ErrorKind, error_of
 
 NO_IDENTITY: Final = (-1, -1)
 #: The wait before a coordinator that is busy with the previous transaction gets another request, at first and at most.

@@ -23,7 +23,7 @@ from typing import Final
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.producer.transaction import AddPartitions, FindCoordinator, Initialize, Question, Transaction
-from penstock.kafka.protocol.errors import error_of
+from penstock.kafka.protocol.cluster_view import error_of
 from penstock.kafka.protocol.messages import (
     INT8,
     INT16,

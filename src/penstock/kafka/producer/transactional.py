@@ -33,7 +33,7 @@ from penstock.errors import (
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducedRows, ProducerClosedException, Receipts
 from penstock.kafka.producer.partitioner import murmur2
-from penstock.kafka.producer.records import ProducerRecord, batch_of
+from penstock.kafka.producer.record_batches import ProducerRecord, batch_of
 from penstock.kafka.producer.transaction import Transaction, TransactionPhase
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch

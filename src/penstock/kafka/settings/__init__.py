@@ -4,5 +4,5 @@
 setting of Kafka's clients; ``librdkafka_table`` handles settings that only librdkafka has, listed in
 ``librdkafka_properties``. ``families`` combines settings that depend on each other, ``values`` converts single values.
 ``producer`` has the settings of the worker's own producer, ``security`` encryption and login. ``OverridePolicy``
-(``override_policy``) decides which settings a connector may override.
+(``table``) decides which settings a connector may override.
 """

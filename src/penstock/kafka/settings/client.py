@@ -9,8 +9,13 @@ Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsum
 The override policy and the settings forbidden for connectors are checked before a value is used: rejected settings are
 left out, with their reasons. No client is created here: a table has the names and values of librdkafka.
 
+`CLIENT_LOG` is the logger of every client: it filters the client's own log lines for the worker's log, so that no
+client writes to standard error.
+
 Thread: any; apart from reading key stores, everything is pure.
 """
+
+from __future__ import annotations
 
 import hashlib
 import logging
@@ -18,10 +23,10 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Final
 
 from penstock.config.parse import HIDDEN
 from penstock.errors import ConfigException
-from penstock.kafka.settings.compression import Compression
 from penstock.kafka.settings.families import (
     IDEMPOTENT_REQUESTS,
     LeftOut,
@@ -34,18 +39,20 @@ from penstock.kafka.settings.families import (
     tls,
 )
 from penstock.kafka.settings.librdkafka_table import fault_of, property_for
-from penstock.kafka.settings.override_policy import OverridePolicy, overrides_of, policy_of
 from penstock.kafka.settings.security import SaslSettings, TlsSettings, librdkafka_sasl, librdkafka_tls
 from penstock.kafka.settings.table import (
     ClientKind,
+    OverridePolicy,
     Setting,
     Treatment,
     is_client_secret,
     java_name_of,
+    overrides_of,
+    policy_of,
     setting_for,
     setting_names,
 )
-from penstock.kafka.settings.values import RdValue, java_number
+from penstock.kafka.settings.values import Compression, RdValue, java_number
 
 __all__ = [
     "ClientKind",
@@ -166,7 +173,7 @@ class ClientSettings:
         except ValueError:
             return 60.0
 
-    def checked(self) -> "ClientSettings":
+    def checked(self) -> ClientSettings:
         """These settings, if nothing in them is refused.
 
         Raises:
@@ -496,3 +503,21 @@ def _convert(kind: ClientKind, row: Setting, text: str, result: dict[str, RdValu
 
 def _left_out(name: str, text: str, reason: str) -> LeftOut:
     return LeftOut(name, HIDDEN if is_client_secret(name) else text, reason)
+
+
+#: Facilities of librdkafka that say what its error callback, or the error of the call, says too.
+_SAID_ELSEWHERE: Final = frozenset({"ERROR", "FAIL", "FATAL"})
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """True if a client's own line says anything that the worker does not say otherwise.
+
+    The client gives facility, client and text as arguments. With the level DEBUG everything passes.
+    """
+    if not isinstance(record.args, tuple) or not record.args:
+        return True
+    return record.args[0] not in _SAID_ELSEWHERE or CLIENT_LOG.isEnabledFor(logging.DEBUG)
+
+
+CLIENT_LOG: Final = logging.getLogger("penstock.kafka.client")
+CLIENT_LOG.addFilter(is_news)

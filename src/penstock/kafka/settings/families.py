@@ -17,9 +17,8 @@ from typing import Final, Generic, TypeVar
 
 from penstock.errors import ConfigException
 from penstock.kafka.settings import values as value
-from penstock.kafka.settings.compression import COMPRESSIONS, Compression
 from penstock.kafka.settings.security import KerberosSettings, SaslSettings, TlsSettings, TokenSettings
-from penstock.kafka.settings.values import RdValue, items
+from penstock.kafka.settings.values import COMPRESSIONS, Compression, RdValue, items
 from penstock.keystores.tls_settings import KeyMaterial, enabled_versions, key_material, trusted_certificates
 
 V = TypeVar("V")

@@ -13,11 +13,10 @@ from typing import Final
 
 from penstock.kafka.protocol.cluster_view import PROPAGATION_S
 from penstock.kafka.protocol.messages import BrokerEndpoint
-from penstock.kafka.settings.client import ClientKind, ClientSettings, translate
-from penstock.kafka.settings.compression import NONE, Compression
+from penstock.kafka.settings.client import ClientSettings, translate
 from penstock.kafka.settings.security import SaslSettings, TlsSettings
-from penstock.kafka.settings.table import setting_names
-from penstock.kafka.settings.values import RdValue, items
+from penstock.kafka.settings.table import ClientKind, setting_names
+from penstock.kafka.settings.values import NONE, Compression, RdValue, items
 
 _ACKS: Final = {"all": -1, "0": 0, "1": 1}
 #: More requests in flight are not faster, and idempotence does not allow more.

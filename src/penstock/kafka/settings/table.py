@@ -1,26 +1,28 @@
 """Every setting of Kafka 4.3's producer, consumer and admin clients, and its treatment here.
 
 Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`, `is_client_secret`. A row is one of four kinds:
-used (a conversion, and for consumer and admin librdkafka's names), one of a family that is read together
-(`families`), not needed (with the reason), or refused (with the reason and what to do instead). The producer is
-the worker's own; it uses converted values by Java's names, and `java_name_of` translates librdkafka's names.
+used (a conversion, and for consumer and admin librdkafka's names), one of a family that is read together (`families`),
+not needed (with the reason), or refused (with the reason and what to do instead). The producer is the worker's own; it
+uses converted values by Java's names, and `java_name_of` translates librdkafka's names. `OverridePolicy`
+(`parse_policy`, `policy_of`) says which settings a connector may override; `overrides_of` checks only names, before any
+value is used.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
-librdkafka's CONFIGURATION.md.
+librdkafka's CONFIGURATION.md; KIP-458; org.apache.kafka.connect.connector.policy.
 Thread: any; the table is constant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Final
 
-from penstock.config.secret_names import looks_secret
-from penstock.config.suggestions import nearest
+from penstock.config.suggestions import looks_secret, nearest
+from penstock.errors import ConfigException
 from penstock.kafka.settings import values as value
-from penstock.kafka.settings.librdkafka_table import is_secret_of_librdkafka, property_for
+from penstock.kafka.settings.librdkafka_table import is_secret_of_librdkafka, property_for, reason_kept_from_connectors
 from penstock.kafka.settings.values import Conversion
 
 
@@ -483,3 +485,86 @@ def java_name_of(kind: ClientKind, name: str) -> str | None:
     if kind is ClientKind.PRODUCER and name in _NAMES:
         return _NAMES[name]
     return nearest(name, sorted(setting_names(kind)), 0.8)
+
+
+_POLICY: Final = "connector.client.config.override.policy"
+_ALLOWLIST: Final = "connector.client.config.override.allowlist"
+_PACKAGE: Final = "org.apache.kafka.connect.connector.policy."
+_SUFFIX: Final = "ConnectorClientConfigOverridePolicy"
+_PRINCIPAL: Final = frozenset({"sasl.jaas.config", "sasl.mechanism", "security.protocol"})
+_KNOWN: Final = ("All", "None", "Principal", "Allowlist")
+
+
+@dataclass(frozen=True)
+class OverridePolicy:
+    """The policy on which client settings connectors may override.
+
+    Attributes:
+        name: All, None, Principal or Allowlist.
+        allowed: The settings that are allowed; None for all.
+    """
+
+    name: str = "All"
+    allowed: frozenset[str] | None = None
+
+    def refusal(self, setting: str) -> str | None:
+        """The reason why a client setting, without prefix, may not be overridden; None where it may.
+
+        >>> OverridePolicy().refusal("plugin.library.paths")
+        "A connector may not set 'plugin.library.paths', whatever the policy: it loads a library into the worker."
+        """
+        kept = reason_kept_from_connectors(setting)
+        if kept is not None:
+            return f"A connector may not set '{setting}', whatever the policy: {kept}."
+        if self.allowed is None or setting in self.allowed:
+            return None
+        return f"The '{self.name}' policy does not allow '{setting}' to be overridden in the connector configuration."
+
+
+def parse_policy(text: str, allowlist: Sequence[str]) -> OverridePolicy:
+    """The policy that a worker's file names, by its short name or Java's class name.
+
+    >>> parse_policy("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", ()).name
+    'None'
+
+    Raises:
+        ConfigException: there is no such policy.
+    """
+    name = text.strip().removeprefix(_PACKAGE).removesuffix(_SUFFIX)
+    allowed = {
+        "All": None,
+        "None": frozenset[str](),
+        "Principal": _PRINCIPAL,
+        "Allowlist": frozenset(allowlist),
+    }
+    if name not in allowed:
+        raise ConfigException(_POLICY, text, f"There is no such policy; choose {', '.join(_KNOWN)}")
+    return OverridePolicy(name, allowed[name])
+
+
+def policy_of(worker: Mapping[str, str]) -> OverridePolicy:
+    """The policy of a worker with these properties.
+
+    Raises:
+        ConfigException: there is no such policy.
+    """
+    allowlist = [part.strip() for part in worker.get(_ALLOWLIST, "").split(",")]
+    return parse_policy(worker.get(_POLICY, "All"), [part for part in allowlist if part])
+
+
+def overrides_of(
+    kind: ClientKind, connector: Mapping[str, str], policy: OverridePolicy
+) -> tuple[dict[str, str], dict[str, str]]:
+    """The client settings that a connector gives and may give, and the reasons against the others, by name.
+
+    Names are without the prefix; nothing is done with the values.
+
+    >>> given = {"consumer.override.client.rack": "a", "consumer.override.plugin.library.paths": "b"}
+    >>> allowed, refused = overrides_of(ClientKind.CONSUMER, given, OverridePolicy())
+    >>> allowed, list(refused)
+    ({'client.rack': 'a'}, ['plugin.library.paths'])
+    """
+    prefix = f"{kind.value}.override."
+    given = {name.removeprefix(prefix): text for name, text in connector.items() if name.startswith(prefix)}
+    refused = {name: reason for name in given if (reason := policy.refusal(name)) is not None}
+    return {name: text for name, text in given.items() if name not in refused}, refused

@@ -28,9 +28,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from penstock.errors import AlreadyExistsException, ConfigException, KafkaException
 from penstock.kafka.admin.topics import TopicAdmin, TopicDescription, error_code
 from penstock.kafka.settings.values import java_number
-from penstock.kafka.topic_log.log import Entry, TopicLog
+from penstock.kafka.topic_log.log import TopicLog
 from penstock.kafka.topic_log.reader import LogRecord
 from penstock.kafka.topic_log.settings import LogSettings
+from penstock.kafka.topic_log.writer import Entry
 
 logger = logging.getLogger(__name__)
 

@@ -20,8 +20,8 @@ from typing import Any, Final, NamedTuple
 import confluent_kafka as ck
 
 from penstock.errors import KafkaException
-from penstock.kafka.network.login_errors import refuses_login
-from penstock.kafka.settings.client_log import CLIENT_LOG
+from penstock.kafka.network.sasl import refuses_login
+from penstock.kafka.settings.client import CLIENT_LOG
 from penstock.kafka.topic_log.settings import LogSettings
 from penstock.telemetry.logs import SeldomLog
 

@@ -18,7 +18,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from penstock.kafka.settings.client import (
-    ClientKind,
     ClientSettings,
     admin_settings,
     consumer_settings,
@@ -26,7 +25,7 @@ from penstock.kafka.settings.client import (
     translate,
 )
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.kafka.settings.table import setting_names
+from penstock.kafka.settings.table import ClientKind, setting_names
 from penstock.kafka.settings.values import RdValue
 
 #: The longest wait of a fetch if transactions are written. librdkafka recognizes the end after a transaction marker

@@ -30,8 +30,8 @@ from penstock.errors import (
     TransactionAbortableException,
 )
 from penstock.kafka.producer.in_flight import EachRow, RecordTooLargeException
+from penstock.kafka.producer.record_batches import ProducerRecord, batch_of
 from penstock.kafka.producer.record_producer import RecordProducer
-from penstock.kafka.producer.records import ProducerRecord, batch_of
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.producer import ColumnSettings
 

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from penstock.errors import SparkUnavailableException
 from penstock.pipeline.spark.cluster import STANDALONE, addresses_of
-from penstock.telemetry.standstills import goes_on, stands_still
+from penstock.telemetry.waits import goes_on, stands_still
 from penstock.threads import NoThreadException, in_own_thread
 
 if TYPE_CHECKING:

@@ -1,9 +1,7 @@
-"""The routes of the REST API: the functions that answer requests, a module for each resource.
+"""The routes of the REST API: the functions that answer requests, in three modules.
 
-- ``connectors``: ``/connectors`` and the paths below it, except those of ``offsets``.
-- ``offsets``: ``/connectors/{name}/offsets`` and ``/connectors/{name}/topics``.
-- ``plugins``: ``/connector-plugins``; ``loggers``: ``/admin/loggers``.
-- ``root``: ``/``, ``/health`` and ``/metrics``.
+- ``connectors``: ``/connectors`` and the paths below it.
+- ``root``: ``/``, ``/health``, ``/metrics``, ``/connector-plugins`` and ``/admin/loggers``.
 - ``internal``: the requests between workers of a group.
 
 ``penstock.rest.app`` maps paths to functions. ``penstock.rest.bodies`` reads bodies, ``penstock.rest.errors`` turns

@@ -1,8 +1,8 @@
-"""``/connectors`` and all below it. Runs on the REST thread.
+"""``/connectors`` and all paths below it, with offsets, topics and backfills. Runs on the REST thread.
 
 Reads come from the herder's snapshot, requests are awaited.
 
-Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource.
+Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; KIP-875, KIP-558.
 """
 
 from __future__ import annotations
@@ -16,8 +16,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import NotFoundException
+from penstock.herder.offset_changes import AlterRequest, offsets_body
 from penstock.model.payloads import ConnectorView
-from penstock.rest.bodies import config_map, connector_name, create_request, read_json, same_name
+from penstock.rest.bodies import (
+    backfill_request,
+    config_map,
+    connector_name,
+    create_request,
+    offsets_request,
+    read_json,
+    same_name,
+    timestamp_ms,
+)
 from penstock.rest.errors import json_response
 from penstock.rest.forwarding import with_other_workers
 from penstock.rest.routing import Entry
@@ -200,6 +210,78 @@ async def stop_connector(request: Request) -> Response:
 
 _C = "/connectors/{name}"
 
+
+async def get_offsets(request: Request) -> Response:
+    """The committed offsets."""
+    s, name = services(request), request.path_params["name"]
+    return json_response(offsets_body(await s.answer(s.herder.read_offsets(name), name)))
+
+
+async def alter_offsets(request: Request) -> Response:
+    """Changes the offsets of a stopped connector."""
+    s, name = services(request), request.path_params["name"]
+    wanted = offsets_request(await read_json(request), dry_run=flag(request, "dry_run", False))
+    done = await s.answer(s.herder.alter_offsets(name, wanted), name)
+    return json_response(done)
+
+
+async def reset_offsets(request: Request) -> Response:
+    """Removes the offsets of a stopped connector, or with ``timestamp`` sets those of a sink to a time."""
+    s, name = services(request), request.path_params["name"]
+    dry_run = flag(request, "dry_run", False)
+    moment = request.query_params.get("timestamp")
+    if moment is None:
+        done = await s.answer(s.herder.reset_offsets(name, dry_run=dry_run), name)
+        return json_response(done)
+    wanted = AlterRequest(timestamp_ms=timestamp_ms(moment), dry_run=dry_run)
+    done = await s.answer(s.herder.alter_offsets(name, wanted), name)
+    return json_response(done)
+
+
+async def get_topics(request: Request) -> Response:
+    """The topics that the connector has used."""
+    s, name = services(request), request.path_params["name"]
+    if not s.topic_tracking:
+        raise HTTPException(403, "Topic tracking is disabled.")
+    return json_response({name: {"topics": s.herder.active_topics(name)}})
+
+
+async def reset_topics(request: Request) -> Response:
+    """Forgets these topics."""
+    s = services(request)
+    if not s.topic_tracking:
+        raise HTTPException(403, "Topic tracking is disabled.")
+    if not s.topic_reset:
+        raise HTTPException(403, "Topic tracking reset is disabled.")
+    s.herder.reset_active_topics(request.path_params["name"])
+    return Response(status_code=202)
+
+
+async def start_backfill(request: Request) -> Response:
+    """Begins a backfill, or with ``dry_run`` returns its plan."""
+    s, name = services(request), request.path_params["name"]
+    wanted = backfill_request(await read_json(request), dry_run=flag(request, "dry_run", False))
+    done = await s.answer(s.herder.start_backfill(name, wanted), name)
+    return json_response(done, 200 if wanted.dry_run else 202)
+
+
+async def show_backfill(request: Request) -> Response:
+    """The last backfill."""
+    s, name = services(request), request.path_params["name"]
+    found = await s.answer(s.herder.backfill(name), name)
+    return json_response(found)
+
+
+async def cancel_backfill(request: Request) -> Response:
+    """Ends the backfill that is running."""
+    s, name = services(request), request.path_params["name"]
+    await s.answer(s.herder.cancel_backfill(name), name)
+    return Response(status_code=202)
+
+
+_B = "/connectors/{name}/backfill"
+
+
 ENTRIES: list[Entry] = [
     ("GET", "/connectors", list_connectors),
     ("POST", "/connectors", create_connector),
@@ -217,4 +299,12 @@ ENTRIES: list[Entry] = [
     ("PUT", f"{_C}/pause", pause_connector),
     ("PUT", f"{_C}/resume", resume_connector),
     ("PUT", f"{_C}/stop", stop_connector),
+    ("GET", f"{_C}/offsets", get_offsets),
+    ("PATCH", f"{_C}/offsets", alter_offsets),
+    ("DELETE", f"{_C}/offsets", reset_offsets),
+    ("GET", f"{_C}/topics", get_topics),
+    ("PUT", f"{_C}/topics/reset", reset_topics),
+    ("POST", _B, start_backfill),
+    ("GET", _B, show_backfill),
+    ("DELETE", _B, cancel_backfill),
 ]

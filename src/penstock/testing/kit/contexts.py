@@ -29,8 +29,7 @@ from penstock.api import (
 from penstock.api.frames.rows import row_numbers
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.pipeline.batch.sink.frames import records_of_rows
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 

@@ -27,8 +27,7 @@ from penstock.api import (
     SourceTask,
 )
 from penstock.api.bulk import BulkFrame
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter, connector_offsets
 from penstock.testing.kit.contexts import KitSourceConnectorContext, KitSourceContext
 from penstock.testing.kit.frames import records_of_frame
 from penstock.testing.kit.lives import (

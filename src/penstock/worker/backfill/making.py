@@ -22,7 +22,7 @@ from penstock.errors import (
     RetriableException,
 )
 from penstock.kafka.admin.topics import TopicAdmin
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.kafka.settings.client import admin_client_id, admin_settings, consumer_settings, sink_consumer_id
 from penstock.model import ConnectorType
 from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest, BackfillShare

@@ -15,7 +15,7 @@ from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.clients.reader import Fetched
 from penstock.errors import ConnectException
 from penstock.kafka.consumer.consumer import FetchedChunk, RebalanceListener
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.worker.bulk.range_work import RangeReader, placed
 
 #: The error of a task that sets other offsets than the backfill's.

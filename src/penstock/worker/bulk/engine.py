@@ -30,9 +30,8 @@ from penstock.errors import (
     SparkSessionLostException,
     SparkUnavailableException,
 )
-from penstock.kafka.admin.fencing import fence_producers
-from penstock.kafka.admin.topic_creation import TopicCreator
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin.topics import TopicAdmin, TopicCreator
+from penstock.kafka.admin.transaction_inquiry import fence_producers
 from penstock.kafka.topic_log.internal_topics import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.states import Progress

@@ -34,8 +34,7 @@ from penstock.errors import (
     RetriableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.admin.topic_creation import NewTopic, TopicCreator
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin.topics import NewTopic, TopicAdmin, TopicCreator
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.producer.transactional import TransactionalProducer

@@ -27,7 +27,7 @@ from penstock.kafka.settings.client import ClientSettings
 from penstock.stores.offsets import OffsetWriter, connector_offsets, key_bytes, value_bytes
 
 if TYPE_CHECKING:
-    from penstock.kafka.consumer.subscription import Subscription
+    from penstock.kafka.consumer.offsets import Subscription
     from penstock.worker.source.delivery_guarantee import SourceOffsets
 
 #: The time limit of each step of a change in a transaction.

@@ -27,9 +27,9 @@ from penstock import errors
 from penstock.api import Converter, HeaderConverter, SinkRecord
 from penstock.data import Schema, value_text
 from penstock.errors import AlreadyExistsException, ConnectException, as_exception, java_class_name, stack_trace
-from penstock.kafka.admin.topic_creation import NewTopic, TopicMaker
+from penstock.kafka.admin.topics import NewTopic, TopicMaker
+from penstock.kafka.producer.record_batches import ProducerRecord
 from penstock.kafka.producer.record_producer import Answer
-from penstock.kafka.producer.records import ProducerRecord
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry.logs import SeldomLog

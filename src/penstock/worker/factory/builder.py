@@ -21,8 +21,7 @@ from typing import TypeVar
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
 from penstock.api.bulk import BulkSinkTask
 from penstock.kafka.admin.groups import GroupClient
-from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin.topics import TopicAdmin, TopicCreator, plan_of
 from penstock.kafka.consumer.consumer import RecordConsumer
 from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.producer.transactional import TransactionalProducer
@@ -50,8 +49,7 @@ from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, DistributedSettings, InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.connector_definitions import SINK_RETRY_DELAY, SOURCE_RETRY_DELAY
 from penstock.settings.worker import WorkerSettings
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader
 from penstock.telemetry import Metrics, no_probe
 from penstock.telemetry.metrics import TRANSFORM_SECONDS_TOTAL
 from penstock.threads import NoThreadException, start_within

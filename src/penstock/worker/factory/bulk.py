@@ -17,8 +17,7 @@ from typing import Final
 
 from penstock.api.bulk import BulkSinkTask
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.admin.topic_creation import TopicCreator, plan_of
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin.topics import TopicAdmin, TopicCreator, plan_of
 from penstock.kafka.settings.client import (
     ClientSettings,
     admin_client_id,

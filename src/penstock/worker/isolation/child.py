@@ -53,7 +53,7 @@ from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
 from penstock.pipeline.batch.transfer import frame_of, table_bytes
 from penstock.telemetry import Stack
-from penstock.telemetry.stacks import stacks
+from penstock.telemetry.waits import stacks
 from penstock.threads import StopEvent
 from penstock.worker.isolation.channel import Channel, ChannelClosed, HandedOverObjects, thread_of
 

@@ -40,7 +40,7 @@ import pyarrow as pa
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException, as_exception
 from penstock.kafka.consumer.consumer import FetchedChunk, Placement
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import PendingBatch, RecordError, SinkBatch, Submit
 from penstock.threads import OwnedThread, start_within

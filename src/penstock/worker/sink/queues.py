@@ -34,7 +34,7 @@ import pyarrow as pa
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import ConnectException
 from penstock.kafka.consumer.consumer import FetchedChunk, Placement, RebalanceListener
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.pipeline.batch.batches import SinkBatch
 from penstock.pipeline.columns.sizes import cut_at, slices_of
 from penstock.telemetry import BusyTimes, waiting_for

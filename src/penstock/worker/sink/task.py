@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from penstock.api import AnySinkTask, SinkRecord, TopicPartition
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import State
 from penstock.telemetry import BusyTimes
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from penstock.errors import ConnectException
 from penstock.plugins.stock import TASK_CLASSES
-from penstock.validation.redaction import provided_values
+from penstock.validation.config_infos import provided_values
 
 TASK_CLASS = "task.class"
 _TOPICS = ("topics", "topics.regex")

@@ -39,8 +39,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.model.states import Progress
 from penstock.telemetry import Wait, waits
 from penstock.telemetry.logs import SeldomLog
-from penstock.telemetry.stacks import stacks
-from penstock.telemetry.standstills import Standstill, connector_owner, goes_on, stands_still, task_owner
+from penstock.telemetry.waits import Standstill, connector_owner, goes_on, stacks, stands_still, task_owner
 from penstock.traces import is_authors_part, is_library
 
 #: Every reason there is.

@@ -13,8 +13,7 @@ from testkit.doubles.contexts import FakeSourceConnectorContext, FakeSourceConte
 from penstock.api import OffsetStorageReader, RetryPolicy
 from penstock.connectors.jdbc import JdbcSource
 from penstock.connectors.jdbc.source.task import JdbcSourceTask
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter, connector_offsets
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter, connector_offsets
 
 LIMIT_S = 60.0
 

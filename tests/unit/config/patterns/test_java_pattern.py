@@ -15,7 +15,7 @@ from penstock.config.patterns.translation import compile_java
 from penstock.config.providers import EnvVarConfigProvider
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConfigException, DataException, PatternTimeoutException
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.settings.topics import check_topics
 from penstock.transforms.predicates import TopicNameMatches
 from penstock.transforms.topics import RegexRouter

@@ -16,7 +16,7 @@ from penstock.clients import AccessRule, TopicSetting
 from penstock.connectors.mirror.source import MirrorSource
 from penstock.connectors.mirror.task import MirrorTask
 from penstock.errors import ConnectException, KafkaException
-from penstock.stores.memory import MemoryOffsetStore
+from penstock.stores.offsets import MemoryOffsetStore
 from penstock.testing import FrameSuite, SourceSuite, run_source
 from penstock.testing.kit.contexts import KitSourceConnectorContext
 

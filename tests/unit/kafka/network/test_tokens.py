@@ -18,9 +18,8 @@ from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from penstock.errors import SaslAuthenticationException
-from penstock.kafka.network.credentials import Credentials, credentials_of
+from penstock.kafka.network.credentials import Credentials, TokenException, claims_of, credentials_of, fetch
 from penstock.kafka.network.sasl import BearerLogin, Mechanism
-from penstock.kafka.network.tokens import TokenException, claims_of, fetch
 from penstock.kafka.settings.security import SaslSettings, TokenSettings
 
 WAIT_S = 10.0

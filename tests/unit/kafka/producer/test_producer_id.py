@@ -9,7 +9,7 @@ from penstock.kafka.producer.accumulator import (
     ProducerId,
 )
 from penstock.kafka.producer.transaction import NO_IDENTITY, FindCoordinator, Initialize, Transaction
-from penstock.kafka.protocol.errors import error_of
+from penstock.kafka.protocol.cluster_view import error_of
 
 KIND = error_of(-1)
 

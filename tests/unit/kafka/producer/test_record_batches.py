@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from tests.generated import examples
 
 from penstock.kafka.producer.record_batches import EncodedBatch, encode
-from penstock.kafka.settings.compression import Compression
+from penstock.kafka.settings.values import Compression
 from penstock.pipeline.batch.batches import WIRE_HEADERS
 
 NOW: Final = 1_700_000_000_000

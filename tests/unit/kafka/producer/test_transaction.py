@@ -28,7 +28,7 @@ from penstock.kafka.producer.transaction import (
     TransactionEnd,
     TransactionPhase,
 )
-from penstock.kafka.protocol.errors import error_of
+from penstock.kafka.protocol.cluster_view import error_of
 
 PLACE, OTHER = ("t", 0), ("t", 1)
 LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51

@@ -22,7 +22,7 @@ from testkit.brokers.scripted_broker import (
 
 from penstock.errors import KafkaException
 from penstock.kafka.protocol import messages as wire
-from penstock.kafka.protocol.errors import ERRORS, error_of
+from penstock.kafka.protocol.cluster_view import ERRORS, error_of
 from penstock.kafka.protocol.messages import (
     VERSIONS,
     Api,

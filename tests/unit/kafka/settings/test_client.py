@@ -1,4 +1,5 @@
 import itertools
+import logging
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from penstock.errors import ConfigException
 from penstock.kafka.consumer.consumer import RecordConsumer
 from penstock.kafka.protocol.messages import BrokerEndpoint
 from penstock.kafka.settings.client import (
-    ClientKind,
+    CLIENT_LOG,
     ClientSettings,
     admin_client_id,
     admin_settings,
@@ -27,11 +28,10 @@ from penstock.kafka.settings.client import (
     source_producer_id,
     translate,
 )
-from penstock.kafka.settings.compression import Compression
 from penstock.kafka.settings.librdkafka_table import property_for
-from penstock.kafka.settings.override_policy import OverridePolicy
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.kafka.settings.table import SETTINGS, Setting, Treatment, setting_names
+from penstock.kafka.settings.table import SETTINGS, ClientKind, OverridePolicy, Setting, Treatment, setting_names
+from penstock.kafka.settings.values import Compression
 
 JAVA_NAMES = Path(__file__).parents[3] / "data" / "kafka" / "client-configs-4.3.0.tsv"
 GROUP: dict[ClientKind, dict[str, str]] = {ClientKind.CONSUMER: {"group.id": "g"}, ClientKind.ADMIN: {}}
@@ -493,3 +493,13 @@ def test_a_setting_that_is_used_changes_what_the_client_is_made_with(kind: Clien
     )
     assert {name for name in after if after[name] != before.get(name)} & {*row.targets, "security.protocol"}
     ck.Consumer({**after, "log_level": 0}).close()
+
+
+def test_lines_of_the_client_pass_unless_the_worker_says_the_same(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    for facility in ("FAIL", "ERROR", "CONFWARN"):
+        CLIENT_LOG.warning("%s [%s] %s", facility, "rdkafka#consumer-1", "text")
+    assert caplog.messages == ["CONFWARN [rdkafka#consumer-1] text"]
+    caplog.set_level(logging.DEBUG)
+    CLIENT_LOG.warning("%s [%s] %s", "FAIL", "rdkafka#consumer-1", "text")
+    assert caplog.messages[1:] == ["FAIL [rdkafka#consumer-1] text"]

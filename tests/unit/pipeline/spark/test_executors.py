@@ -13,7 +13,7 @@ from testkit.doubles.contexts import ManualClock
 from penstock.pipeline.spark.driver.jvm import JavaMissingException, SessionRefusedException
 from penstock.pipeline.spark.executors import ExecutorWatch, NoExecutorsException, StandaloneMaster, reason_of
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.telemetry.standstills import goes_on, standstill_of
+from penstock.telemetry.waits import goes_on, standstill_of
 from penstock.threads import in_thread
 
 CLUSTER = {"spark.master": "spark://spark:7077"}

@@ -16,7 +16,7 @@ from testkit.waiting import await_true
 from penstock.api import SinkTask, TopicPartition
 from penstock.clients.reader import Fetched
 from penstock.errors import AlreadyExistsException, BadRequestException, NotFoundException
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.model.backfill import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS

@@ -16,11 +16,10 @@ from testkit.waiting import await_true
 from penstock.api import BackfillPart, BackfillSpan, Chunk, FrameSourceTask, SourceFrame, SourceRecord, SourceTask
 from penstock.api.bulk import BulkFrame
 from penstock.errors import BadRequestException, ConnectException, RetriableException
-from penstock.kafka.admin.topic_creation import TopicCreator
+from penstock.kafka.admin.topics import TopicCreator
 from penstock.model import State
 from penstock.model.backfill import BackfillShare, BackfillState, BackfillView
-from penstock.stores.memory import MemoryOffsetStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter
 from penstock.worker.backfill import reading, runs
 from penstock.worker.backfill.reading import PartsTask, SourceBackfill, parts_task, plan_parts
 from penstock.worker.backfill.runs import Backfills, backfill_task

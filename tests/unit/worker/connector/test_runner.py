@@ -12,7 +12,7 @@ from tools.chaos.cases.troublemakers import no_more_threads
 from penstock.api import Connector, ConnectorContext
 from penstock.errors import ConnectException, KafkaRetriableException, RetriableException
 from penstock.model import State, TargetState
-from penstock.telemetry.standstills import standstill_of
+from penstock.telemetry.waits import standstill_of
 from penstock.threads import NoThreadException
 from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, RunnerSinkContext
 from penstock.worker.task.plugin_metrics import InstanceMetrics

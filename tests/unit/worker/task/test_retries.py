@@ -15,7 +15,7 @@ from penstock.errors import (
     stack_trace,
 )
 from penstock.pipeline.batch.transfer import described, rebuilt
-from penstock.telemetry.standstills import standstill_of
+from penstock.telemetry.waits import standstill_of
 from penstock.worker.task.waiting import Retries, RetryBackoff, asks_again
 
 

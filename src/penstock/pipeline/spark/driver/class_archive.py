@@ -18,7 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from penstock.broker.class_archive import ArchiveFailedException, archive_file, make_archive, sharing
-from penstock.broker.java import java_command
+from penstock.broker.jars import java_command
 
 #: Starting Spark and writing some 150 MB, on a busy machine.
 _TIME_S = 600

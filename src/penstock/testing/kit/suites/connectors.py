@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Final
 
 from penstock.api import Connector, SourceConnector
 from penstock.config import Config, ConfigKey, ConfigType
-from penstock.stores.memory import MemoryOffsetStore
+from penstock.stores.offsets import MemoryOffsetStore
 from penstock.testing.kit.contexts import KitSinkConnectorContext, KitSinkContext, KitSourceConnectorContext, Reports
 from penstock.testing.kit.contexts import KitSourceContext as SourceContext
 from penstock.testing.kit.lives import checked_configs, collect, props_of

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.api import TopicPartition
 from penstock.errors import ConfigException
-from penstock.kafka.admin.offset_deletion import offset_delete_request, offset_delete_response
+from penstock.kafka.admin.groups import offset_delete_request, offset_delete_response
 from penstock.kafka.producer.transaction_coordinator import find_group_coordinator_request
 from penstock.kafka.protocol.messages import MalformedResponse
 from penstock.kafka.settings.client import admin_settings

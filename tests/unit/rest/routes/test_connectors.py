@@ -11,7 +11,7 @@ from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.herder.membership import NotHereException, SoleMember
-from penstock.rest.worker_client import WorkerResponse
+from penstock.rest.services import WorkerResponse
 
 B = "/connectors/a/backfill"
 RANGE = {"kafka_topic": "t", "kafka_partition": 0, "start_offset": 5, "end_offset": 12}

@@ -20,7 +20,7 @@ TERM, INT = signal.SIGTERM, signal.SIGINT
 HELD = "import re; held = re.compile('(a+)+b'); print('held', flush=True); held.search('a' * 80)"
 PROCESS = """
 import os, signal, sys, threading, time
-from penstock.cli.worker.signals import Events
+from penstock.cli.worker.worker import Events
 events = Events()
 events.install()
 threading.Thread(target=lambda: exec(sys.argv[1]), daemon=True).start()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigException
-from penstock.kafka.consumer.subscription import Subscription
+from penstock.kafka.consumer.offsets import Subscription
 
 
 @pytest.mark.parametrize(
