@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from testkit.processes.mariadb import MariaDb
+from testkit.waiting import await_true
 from tests.real.connectors.jdbc.reading import Reading
 
 from penstock.api import RetryPolicy
@@ -187,7 +188,7 @@ def test_a_reader_that_stops_leaves_the_rest_of_a_result(mariadb: MariaDb, name:
         pass
     found.task.stop()
     running = "SELECT count(*) FROM information_schema.processlist WHERE info LIKE 'SELECT%penstock_source%' AND id <> "
-    assert mariadb.rows(f"{running} connection_id()") == [(0,)]
+    await_true(lambda: mariadb.rows(f"{running} connection_id()") == [(0,)], "the query has ended")
 
 
 @pytest.mark.parametrize(

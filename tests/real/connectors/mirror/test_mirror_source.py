@@ -242,8 +242,10 @@ def test_a_group_goes_on_on_the_target_where_it_was_on_the_source(
             found = target.group_offsets(group, [f"east.{topic}"])
             return [found[place].offset if place in found else -1 for place in there]
 
-        shared_worker.wait(lambda: offsets()[0] == 300 and offsets()[2] == 0, "the group's offsets are set")
-        assert 139 <= offsets()[1] <= 150, "no further than the group, and at most offset.lag.max behind"
+        shared_worker.wait(
+            lambda: offsets()[0] == 300 and offsets()[1] >= 139 and offsets()[2] == 0, "the group's offsets are set"
+        )
+        assert offsets()[1] <= 150, "no further than the group"
         # Other tests may have written heartbeats of theirs.
         shared_worker.wait(
             lambda: b"\x00\x04east\x00\x04west" in {row[1] for row in rows(broker, "heartbeats", 1)}, "a heartbeat"
