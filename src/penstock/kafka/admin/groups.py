@@ -113,7 +113,7 @@ def delete_offsets(
 
 @dataclass(frozen=True)
 class _Answered:
-    """An answer that is already complete, with the interface of a future."""
+    """A completed answer with the interface of a future."""
 
     codes: Mapping[TopicPartition, int]
 

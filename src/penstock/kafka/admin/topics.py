@@ -53,11 +53,11 @@ _PASSING = frozenset(
         _Error.OFFSET_NOT_AVAILABLE,
         _Error.FENCED_LEADER_EPOCH,
         _Error.UNKNOWN_LEADER_EPOCH,
-        # No partition has a leader: brokers are coming back.
+        # No partition has a leader while brokers restart.
         _Error._NOENT,
     }
 )
-# The group still has members: its offsets are theirs.
+# The group still has members, which own its offsets.
 _BUSY_GROUP = frozenset(
     {
         _Error.NON_EMPTY_GROUP,
@@ -86,7 +86,7 @@ class _Answer(Protocol):
 
 
 class _Together:
-    """The futures of one request, as one: all answers, or the first error."""
+    """The futures of one request as one future: all answers, or the first error."""
 
     def __init__(self, futures: Mapping[Any, _Answer]) -> None:
         self._futures = futures
@@ -96,7 +96,7 @@ class _Together:
 
 
 class _Settled:
-    """A future of an answer about partitions; raises a retriable error while the cluster moves one of them."""
+    """The future of an answer about partitions; raises a retriable error while the cluster moves one of them."""
 
     def __init__(self, future: _Answer) -> None:
         self._future = future
@@ -227,10 +227,10 @@ class TopicAdmin:
         return found
 
     def create_topic(self, topic: TopicSpecification) -> None:
-        """Create a topic and wait until it shows.
+        """Creates a topic and waits until brokers list it.
 
         Raises:
-            AlreadyExistsException: it exists already; perhaps another client was faster.
+            AlreadyExistsException: it exists; perhaps another client was faster.
             KafkaException: the cluster refused, or did not answer in time.
         """
         new = ClientTopic(
@@ -285,7 +285,7 @@ class TopicAdmin:
         return self._offsets("reading beginning offsets", partitions, _EARLIEST, level, timeout_s)
 
     def offsets_at(self, partitions: Iterable[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """The first offset of each partition whose record is not older than this; its end when all are older."""
+        """The first offset of each partition whose record is not older than this; its end if all are older."""
         wanted = list(partitions)
         spec = cast(Any, OffsetSpec).for_timestamp(timestamp_ms)
         found = self._offsets("reading offsets by timestamp", wanted, spec, ck.IsolationLevel.READ_UNCOMMITTED)
@@ -385,7 +385,7 @@ class TopicAdmin:
         )
 
     def _await_topic(self, topic: str) -> None:
-        """Waits until the brokers know a new topic: the cluster answers before they do."""
+        """Waits until the brokers know a new topic; the cluster answers before that."""
         deadline = self._clock() + self._timeout_s
         while not self.topic_exists(topic) and self._clock() < deadline:
             self._closed.wait(_RETRY_S)
@@ -453,7 +453,7 @@ class TopicAdmin:
             client = self._open_client(doing)
             left = max(0.1, deadline - self._clock())
             try:
-                # The client stops by itself at the deadline; the surplus lets its own error come first.
+                # The client stops by itself at the deadline; the extra time lets its own error come first.
                 return request(client, left).result(left + 5)
             except ck.KafkaException as error:
                 code = error.args[0].code()
@@ -525,7 +525,7 @@ class _Plan:
 
 
 class TopicCreator:
-    """Makes sure that topics exist.
+    """Ensures that topics exist.
 
     Args:
         owner: the task, for messages.

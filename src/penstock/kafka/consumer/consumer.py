@@ -42,15 +42,15 @@ from penstock.telemetry.logs import SeldomLog
 
 logger = logging.getLogger(__name__)
 
-#: The number of messages taken from the client at once: this many objects stay in a core's cache until they become
-#: columns. Fifty thousand take twice the time, and memory that is never used again.
+#: The number of messages taken from the client at once: this many objects stay in a core's cache until they are
+#: columns. Fifty thousand take twice the time, and memory that is not used again.
 CHUNK_RECORDS: Final = 2_000
-#: The most bytes that the client takes at once, of an answer or of a batch that it unpacks: the maximum of the setting.
+#: The maximum size of a response, and of an unpacked batch, that the client accepts: the largest value of the setting.
 MOST_BYTES: Final = 2_147_483_647
 _RETRY_S: Final = 0.2
 _SEEK_RETRY_S: Final = 0.01
-#: The wait for the response to a join before the client is closed without leaving the group: the default time of groups
-#: for a slow member (``max.poll.interval.ms``).
+#: The wait for the response to a join before the client is closed without leaving the group: the default time limit
+#: for slow members (``max.poll.interval.ms``).
 _JOIN_S: Final = 300.0
 #: The time in which the client may give its partitions back and leave.
 _LEAVE_S: Final = 2.0
@@ -79,7 +79,7 @@ class FetchedChunk:
 
 @dataclass(frozen=True)
 class Placement:
-    """The start positions of newly assigned partitions, and the partitions that deliver nothing for now."""
+    """The start positions of newly assigned partitions, and the partitions to pause."""
 
     starts: Mapping[TopicPartition, int]
     paused: frozenset[TopicPartition] = frozenset()
@@ -143,9 +143,9 @@ class RecordConsumer:
         self._seldom = SeldomLog(logger)
         self._interrupted = threading.Event()
         self._closing = False
-        # True while the group has been asked for partitions and has not responded yet.
+        # True while a request to join has no response yet.
         self._joining = False
-        # False while no broker answers: then the group does not know this member.
+        # False while no broker answers, so that the group does not know this member.
         self._reachable = True
         self._static = bool(settings.get("group.instance.id"))
         self._settings = self.client_settings(settings)
@@ -175,13 +175,13 @@ class RecordConsumer:
         return {
             # Limits the client's queue, in addition to a fetch response, which is Java's only limit.
             "queued.max.messages.kbytes": 4096,
-            # All of a fetch is unpacked at once: compressed messages of many partitions are many times as large.
+            # The client unpacks a whole fetch at once; unpacked messages of many partitions are many times as large.
             "max.partition.fetch.bytes": 262144,
             # Java's consumer has no limit for the size of records, so no record may be too large here.
             "receive.message.max.bytes": MOST_BYTES,
             # As in Java.
             "check.crcs": True,
-            # Without it the client waits a second after its queue was full.
+            # Otherwise the client waits a second after its queue was full.
             "fetch.queue.backoff.ms": 10,
             **for_client(settings),
             # Invariant 2: whatever the user sets, the client commits and stores nothing by itself.
@@ -385,7 +385,7 @@ class RecordConsumer:
         return partition not in self._shaken or (message.offset() or 0) >= self._positions.get(partition, 0)
 
     def _get_over(self, partition: TopicPartition, message: ck.Message, before: Sequence[ck.Message]) -> None:
-        """Reads a partition again from an unreadable batch, or skips the batch."""
+        """Reads an unreadable batch again, or skips it."""
         error = message.error()
         if partition not in self._owned or error is None:
             return
@@ -456,7 +456,7 @@ class RecordConsumer:
             self._consumer.pause(asked)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetches these again."""
+        """Fetches these partitions again."""
         if asked := self._those_owned(partitions):
             self._consumer.resume(asked)
 

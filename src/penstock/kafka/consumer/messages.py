@@ -1,9 +1,8 @@
 """Messages of the Kafka client as Arrow columns.
 
-Main functions: ``to_arrow``, and ``placeholder`` for unreadable records. A fetch makes tens of thousands of message
-objects, none of them in a cycle, and drops them again. Python's cycle collector would walk through all of them many
-times, which doubles the time of a fetch; reference counting frees them in any case. So ``collector_paused`` keeps it
-out of the loop.
+Main functions: ``to_arrow``, and ``placeholder`` for unreadable records. A fetch creates and drops tens of thousands of
+message objects, none of them in a cycle. Python's cycle collector would walk through all of them many times, which
+doubles the time of a fetch; reference counting frees them anyway. So ``collector_paused`` pauses it during the loop.
 
 Thread: any; pauses of several threads may overlap.
 """
@@ -52,7 +51,7 @@ _pauses = _Pauses()
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
-    """No cycle collection in any thread while the block runs; for short blocks only.
+    """Pauses cycle collection in all threads while the block runs; for short blocks only.
 
     >>> with collector_paused():
     ...     gc.isenabled()
@@ -72,7 +71,7 @@ def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa
 
     Args:
         messages: At least one, none of them an error; offsets ascend within each partition.
-        one_partition: All are of the same partition.
+        one_partition: True if all are of the same partition.
     """
     count = len(messages)
     columns: dict[str, Any] = {}
@@ -120,7 +119,7 @@ def _coordinates(message: ck.Message) -> tuple[str, int, int]:
 
 def _timestamps(messages: Sequence[ck.Message]) -> tuple[pa.Array, pa.Array]:
     """Milliseconds and type; the client counts types from 1 and has 0 for "none"."""
-    # No pair outlives the next one, so all of them reuse the same memory.
+    # Each pair is dropped before the next one, so all pairs reuse the same memory.
     pairs = np.fromiter(chain.from_iterable(map(ck.Message.timestamp, messages)), np.int64, 2 * len(messages))
     kinds, stamps = pairs[::2], np.ascontiguousarray(pairs[1::2])
     unknown = kinds == ck.TIMESTAMP_NOT_AVAILABLE

@@ -52,7 +52,7 @@ _ENDING: Final = frozenset(
         _Error._FATAL,
     }
 )
-#: Part of the error's text; an unreadable batch has the same code.
+#: Part of the error's text, because an unreadable batch has the same code.
 _LIMIT: Final = "receive.message.max.bytes"
 _QUIET: Final = frozenset({_Error._PARTITION_EOF})
 _FENCED: Final = ck.KafkaError(_Error.FENCED_INSTANCE_ID).str()
@@ -69,7 +69,7 @@ def _is_too_large(error: ck.KafkaError) -> bool:
 
 
 def is_usual(error: ck.KafkaError) -> bool:
-    """True if it is normal for a group member, and need not be reported."""
+    """True if the error is normal for a group member and need not be reported."""
     return error.code() in _QUIET
 
 
@@ -164,7 +164,7 @@ class StartOffsets:
     def _reset_offsets(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, int]:
         if self._reset.startswith(BY_DURATION):
             found = self._at(partitions, max(0, int(time.time() * 1000) - int(self._reset.removeprefix(BY_DURATION))))
-            # As in Java: after the last message if all are older.
+            # As in Java: after the last message if all messages are older.
             older = [tp for tp, offset in found.items() if offset < 0]
             return {**found, **(self._at(older, ck.OFFSET_END) if older else {})}
         if self._reset in _AT_BEGINNING:
@@ -284,7 +284,7 @@ _INTERNAL_TOPICS: Final = frozenset({"__consumer_offsets", "__transaction_state"
 
 @dataclass(frozen=True)
 class Subscription:
-    """The topics that a sink reads: a list, or those whose whole name matches a pattern (``topics.regex``).
+    """The topics that a sink reads: a list, or all topics whose whole name matches a pattern (``topics.regex``).
 
     >>> Subscription.matching("orders-(?<year>[0-9]+)").covers("orders-2024-old")
     False
@@ -317,7 +317,7 @@ class Subscription:
 
     def covers(self, topic: str) -> bool:
         """True if the pattern matches this topic."""
-        # No broker of Kafka has a topic with such a name.
+        # No Kafka broker has a topic with such a name.
         if self.pattern is None or topic in _INTERNAL_TOPICS or is_pattern(topic):
             return False
         return self.pattern.matches(topic)

@@ -82,7 +82,7 @@ class UnreadableRecords:
 
 
 def is_about_records(error: ck.KafkaError, topic: str | None) -> bool:
-    """True if an error in place of a message is about records of its partition."""
+    """True if an error that the client returns in place of a message concerns records of its partition."""
     return topic is not None and error.code() in _ABOUT_RECORDS
 
 

@@ -48,7 +48,7 @@ class GroupCalls:
     """Runs calls one after the other.
 
     Args:
-        name: Of the threads.
+        name: The name of the threads.
     """
 
     def __init__(self, name: str) -> None:
@@ -458,7 +458,7 @@ class GroupLoop:
         await self._selector.sleep(seconds)
 
     async def found_brokers(self, timeout_ms: float) -> bool:
-        """Asks the bootstrap servers once for the brokers; True if they have responded by now."""
+        """Asks the bootstrap servers once for the brokers; True if they have responded."""
         if not self._found:
             try:
                 await self.within(self.manager.bootstrap_async(), timeout_ms)

@@ -62,7 +62,7 @@ class RoundCallbacks(Protocol):
         """Name and metadata of each sub-protocol on offer."""
 
     async def prepared(self, generation: int) -> None:
-        """Returns when the member may join."""
+        """Waits until the member may join."""
 
     async def assignments(
         self,
@@ -72,13 +72,13 @@ class RoundCallbacks(Protocol):
         generation: int,
         beat: Callable[[], Awaitable[None]],
     ) -> Mapping[str, bytes]:
-        """Returns the assignment of each member; calls ``beat`` for each heartbeat that is due meanwhile."""
+        """Returns the assignment of each member; calls ``beat`` whenever a heartbeat is due meanwhile."""
 
     def completed(self, joined: RoundJoined) -> None:
-        """A round has given this member an assignment."""
+        """Called when a round has given this member an assignment."""
 
     def lose(self, reason: str) -> None:
-        """This member is out of the group."""
+        """Called when this member is out of the group."""
 
     def wake(self) -> None:
         """Wakes the member's loop, so that it checks for new work."""

@@ -109,16 +109,16 @@ class GroupEvents(Protocol):
         """
 
     def joined(self, joined: RoundJoined) -> None:
-        """A round has ended for this member."""
+        """Called when a round has ended for this member."""
 
     def lost(self, reason: str) -> None:
-        """This member is out of the group, or cannot know that it is in: all of its work must stop.
+        """Called when this member is out of the group, or cannot know that it is in: all of its work must stop.
 
         It joins again automatically. After this call ``metadata`` must name no work.
         """
 
     def refused(self, error: GroupRefusedException) -> None:
-        """Kafka does not admit it. Called once for each cause, until a join succeeds."""
+        """Called when Kafka rejects this member, once for each cause until a join succeeds."""
 
 
 INVALID_SESSION_TIMEOUT: Final = "INVALID_SESSION_TIMEOUT"

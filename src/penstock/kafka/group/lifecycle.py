@@ -79,7 +79,7 @@ class GroupLife:
 
     # --------------------------------------------------------------------------------------------------- from outside
     def run(self) -> None:
-        """Stays a member until ``end`` is called.
+        """Keeps the membership until ``end`` is called.
 
         Raises:
             Exception: An error that only a restart can fix.
@@ -146,7 +146,7 @@ class GroupLife:
                 await self._loop.pause(self._retry.next_s())
 
     async def _is_in(self) -> bool:
-        """Joins if needed; True once the member is in the group. Returns soon, so that brokers are searched anew."""
+        """Joins if needed; True once the member is in the group. Returns soon, so that the loop can find brokers."""
         step_ms = max(self._settings.heartbeat_interval_ms, _SHORTEST_STEP_MS)
         if not await self._loop.found_brokers(step_ms):
             return False

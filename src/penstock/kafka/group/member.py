@@ -113,7 +113,7 @@ class GroupMember:
         return self._state.counts.snapshot
 
     def start(self) -> None:
-        """Begins to join. The owner counts as alive after this call."""
+        """Starts joining. The owner counts as alive after this call."""
         tame()
         self.polled()
         self._thread.start()

@@ -169,21 +169,21 @@ class Standing:
         return self._joined
 
     def enter(self, now: float) -> None:
-        """The coordinator has given the member an assignment."""
+        """Notes that the coordinator has given the member an assignment."""
         self._joined = True
         self._answered_at = now
         self._unreachable_since = None
 
     def leave(self) -> None:
-        """The member is out of the group, or has stopped its work."""
+        """Notes that the member is out of the group, or has stopped its work."""
         self._joined = False
 
     def polled(self, now: float) -> None:
-        """The owner is alive. Thread: any."""
+        """Notes that the owner is alive. Thread: any."""
         self._polled_at = now
 
     def answered(self, sent_at: float) -> None:
-        """The broker has responded to a request sent at that time, and knows this member."""
+        """Notes that the broker has responded to a request sent at that time, and knows this member."""
         self._answered_at = max(self._answered_at, sent_at)
 
     def waits(self, waiting: bool, now: float) -> None:
@@ -288,5 +288,5 @@ class MemberState:
 
     @property
     def joins(self) -> bool:
-        """True if the member shall be in the group."""
+        """True if the member should be in the group."""
         return self.requested and not self.unpolled and not self.closing

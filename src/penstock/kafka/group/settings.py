@@ -48,8 +48,8 @@ class NetworkSettings:
         reconnect_backoff_ms, reconnect_backoff_max_ms: The wait between two attempts to connect to a broker.
         connection_setup_ms, connection_setup_max_ms: The timeout of a connection attempt, at first and after failures.
         connections_max_idle_ms: The time after which an unused connection is closed.
-        metadata_max_age_ms: The time after which the list of brokers is refreshed. send_buffer_bytes,
-        receive_buffer_bytes: The socket buffers; 0 for the system's default.
+        metadata_max_age_ms: The time after which the list of brokers is refreshed.
+        send_buffer_bytes, receive_buffer_bytes: The socket buffers; 0 for the system's default.
         client_dns_lookup: The addresses of a name to try.
         rebootstrap: True to start again from ``bootstrap_servers`` when no known broker responds.
     """

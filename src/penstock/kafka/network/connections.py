@@ -107,13 +107,13 @@ class ProducerConnections:
         self._selector.register(self._woken, selectors.EVENT_READ)
 
     def wake(self) -> None:
-        """Ends the present or next wait. Thread: any."""
-        # The lock keeps `close` away: the system may reuse the number of a closed socket at once.
+        """Ends the current or next wait. Thread: any."""
+        # The lock excludes `close`: the system may reuse the number of a closed socket at once.
         with self._waking:
             try:
                 self._waker.send(b"w")
             except OSError:
-                # It is full, so it wakes in any case; or it is closed.
+                # The buffer is full, so the wait ends in any case; or the socket is closed.
                 return
 
     @property
@@ -125,7 +125,7 @@ class ProducerConnections:
         """Logs a warning about the producer, at most once a minute for each key."""
         self._seldom.warning(key, "The producer of %s" + text, self._name, *args)
 
-    # ---------------------------------------------------------------- which
+    # ---------------------------------------------------------------- selection
     def any(self, now: float, known: Mapping[int, BrokerEndpoint]) -> Link | None:
         """A usable connection; creates one if there is none.
 
@@ -135,7 +135,7 @@ class ProducerConnections:
         """
         usable = [link for link in self._links.values() if link.usable]
         if usable:
-            # Answers come in the order of requests: an idle connection, or one that is not stuck, answers first.
+            # Answers come in the order of requests, so an idle connection, or one that is not stuck, answers soonest.
             return min(usable, key=lambda link: link.under_way)
         if self._links:
             return None
@@ -208,7 +208,7 @@ class ProducerConnections:
         expected = Expected(self._correlation, self._clock() + self._settings.request_timeout, answered, lost)
         link.request(make(self._correlation), expected, answered=has_answer)
 
-    # ---------------------------------------------------------------- life of a connection
+    # ---------------------------------------------------------------- lifecycle of a connection
     def _versions(self, link: Link, payload: memoryview) -> None:
         code, versions = api_versions_response(payload)
         for api, version in self._needs.items():
@@ -271,7 +271,7 @@ class ProducerConnections:
 
     # ---------------------------------------------------------------- waiting
     def tend(self, now: float) -> None:
-        """Logs in when a login is due, and closes unused connections."""
+        """Performs due logins, and closes unused connections."""
         for link, login in list(self._logins.items()):
             if now >= login.begin_at:
                 try:
@@ -287,7 +287,7 @@ class ProducerConnections:
         """The times of the next work that no event announces.
 
         Args:
-            tried: the time up to which all due work was done.
+            tried: the time until which all due work was done.
             waiting: True if failed connections are needed.
         """
         found = [link.deadline() for link in self._links.values()]

@@ -95,7 +95,7 @@ class Kerberos:
             return None
         try:
             if not self._context.complete:
-                # No message is left when the broker has proved its identity; the layers follow.
+                # No message is left once the broker has proved its identity; the security layers follow.
                 return bytes(self._context.step(challenge) or b"")
             return self._agree(challenge)
         except SaslAuthenticationException:
@@ -190,7 +190,7 @@ class _Password:
 
 
 class _Errand(Generic[R]):
-    """Runs one long call at a time, on a thread of its own."""
+    """Runs one long call at a time, on a separate thread."""
 
     def __init__(self, name: str, wake: Callable[[], None]) -> None:
         self._name = name
@@ -230,7 +230,7 @@ class _Errand(Generic[R]):
         return found
 
     def close(self) -> None:
-        """Waits a moment for its end."""
+        """Waits a moment for the call to end."""
         if self._thread is not None:
             self._thread.join(_END_S)
 
@@ -317,10 +317,10 @@ class TokenException(KafkaException):
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: the client's secret is for the address that was configured, and for no other scheme."""
+    """Follows no redirect: the client's secret is only for the configured address and scheme."""
 
     def redirect_request(self, *given: Any, **more: Any) -> None:
-        """None: a redirect is an error, like any other answer without a token."""
+        """Returns None: a redirect is an error, like any other answer without a token."""
         return
 
 
@@ -388,7 +388,7 @@ def _token(settings: TokenSettings, body: bytes, now: float) -> AccessToken:
 
 
 def claims_of(token: str) -> dict[str, Any]:
-    """Returns the claims of a token; nothing if it is no JWT."""
+    """Returns the claims of a token; empty if it is no JWT."""
     parts = token.split(".")
     if len(parts) < 2:
         return {}

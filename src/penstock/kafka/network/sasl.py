@@ -29,7 +29,7 @@ from penstock.errors import SaslAuthenticationException
 UNSUPPORTED_MECHANISM: Final = 33
 ILLEGAL_STATE: Final = 34
 _FEWEST_ROUNDS: Final = 4096
-#: The most iterations: a broker that asks for more only makes the client busy.
+#: The maximum number of iterations; a broker that demands more only keeps the client busy.
 _MOST_ROUNDS: Final = 1_000_000
 
 
@@ -90,7 +90,7 @@ class ScramLogin:
     def __init__(self, digest: str, username: str, password: str, nonce: str | None = None) -> None:
         self.name = f"SCRAM-SHA-{digest.removeprefix('sha')}"
         self._digest = digest
-        # Kafka's own clients and brokers do not prepare names and passwords (RFC 4013) either.
+        # As in Kafka's own clients and brokers, names and passwords are not prepared (RFC 4013).
         self._password = password.encode()
         self._nonce = nonce or secrets.token_urlsafe(24)
         name = username.replace("=", "=3D").replace(",", "=2C")
@@ -194,7 +194,7 @@ class BearerLogin:
         """See ``Mechanism``. Raises ``SaslAuthenticationException`` with the broker's reason, if it gives one."""
         if not challenge:
             return None
-        # A refusal comes as JSON first; the login fails once the client has confirmed that it has read it.
+        # A broker refuses with JSON first; the login fails after the client has confirmed it.
         try:
             told = json.loads(challenge)
         except ValueError:

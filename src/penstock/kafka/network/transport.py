@@ -33,7 +33,7 @@ from typing import Final
 from penstock.errors import KafkaRetriableException, SslAuthenticationException
 from penstock.kafka.protocol.messages import BrokerEndpoint, MalformedResponse, correlation_of
 
-#: The most buffers that one call of the system takes; all systems allow that many.
+#: The maximum number of buffers of one system call; all systems allow this many.
 _BUFFERS_AT_ONCE: Final = 64
 _READ_BYTES: Final = 1 << 16
 #: The largest number of bytes that TLS encrypts at once.
@@ -154,7 +154,7 @@ class Transport:
         return total
 
     def receive(self) -> bytes | None:
-        """Returns the bytes that have come, or None if there are none now.
+        """Returns the bytes that have arrived, or None if there are none now.
 
         Raises:
             LinkLostException: the connection is gone.
@@ -177,7 +177,7 @@ class Transport:
         return found
 
     def close(self) -> None:
-        """Ends the connection and notifies the other side, if that does not block."""
+        """Ends the connection, and notifies the peer if that does not block."""
         if self._tls is not None and self.is_open:
             with contextlib.suppress(OSError, ValueError):
                 self._tls.unwrap()
@@ -413,7 +413,7 @@ class Link:
 
     @property
     def under_way(self) -> int:
-        """The number of requests that wait for their answer or, if they get none, to be sent."""
+        """The number of requests that wait for their answer or, if they get none, for being sent."""
         return len(self._expected) + len(self._unanswered)
 
     @property
@@ -444,7 +444,7 @@ class Link:
         else:
             self._unanswered.append((self._asked_bytes, expected))
         if self._transport.is_open:
-            # An error here recurs when the owner calls `ready`, as it will: a lost connection is readable.
+            # An error here recurs when the owner calls `ready`, because a lost connection becomes readable.
             with contextlib.suppress(LinkLostException):
                 self._write()
 
@@ -511,7 +511,7 @@ class Link:
             expected = self._expected[0] if self._expected else None
             if expected is None or correlation_of(payload) != expected.correlation:
                 raise MalformedResponse(f"The broker at {self.address} answers what it was not asked")
-            # Even if its callback cannot read the response, it must learn that none will come.
+            # Removed only afterwards: if the callback cannot read the response, `lost` must still be called.
             expected.answered(payload)
             self._expected.popleft()
             self._heard = True

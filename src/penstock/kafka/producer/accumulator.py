@@ -80,13 +80,13 @@ class PartitionQueue(Generic[B]):
         self._waiting: deque[B] = deque()
         self._under_way: deque[B] = deque()
         self._again: list[B] = []
-        #: The number of batches in flight that were sent before; they are the first.
+        #: The number of batches in flight that were sent before; they come first.
         self._repeated = 0
         self._freed: int | None = None
-        #: The number of batches to send again that came before the one whose numbers are free; they keep their numbers.
+        #: The number of batches to send again that precede the one whose numbers are free; they keep their numbers.
         self._before_freed = 0
         self._next = 0
-        # True if the broker has stored a batch of the present producer id: it accepts any number for the first batch.
+        # True if the broker has stored a batch of the current producer id. It accepts any number for the first batch.
         self._known = False
 
     def __len__(self) -> int:
@@ -136,7 +136,7 @@ class PartitionQueue(Generic[B]):
 
     # ---------------------------------------------------------------- answers, in the order of sending
     def stored(self) -> B:
-        """The first batch in flight is in Kafka."""
+        """Removes the first batch in flight, which is stored, and returns it."""
         self._known = True
         self.attempts = 0
         batch = self._pop()
@@ -144,7 +144,7 @@ class PartitionQueue(Generic[B]):
         return batch
 
     def not_now(self, retry_at: float) -> None:
-        """The first batch in flight may be stored later: it is sent again with the same number."""
+        """Sends the first batch in flight again with the same number, because a broker may store it later."""
         # Later batches of the same round do not count as a further attempt.
         self.attempts += not self._again
         self._again.append(self._pop())
@@ -152,10 +152,10 @@ class PartitionQueue(Generic[B]):
         self._settle()
 
     def out_of_sequence(self) -> bool:
-        """The broker lacks a batch before the first one in flight, which is sent again.
+        """Sends the first batch in flight again, because the broker lacks a batch before it.
 
         Returns:
-            True if that was expected: an earlier batch is to be sent again, or was refused. If not, the broker's
+            True if that was expected: an earlier batch will be sent again, or was refused. If False, the broker's
             numbers differ from this queue's, and a new producer id is needed.
         """
         expected = bool(self._again) or self._freed is not None
@@ -164,11 +164,11 @@ class PartitionQueue(Generic[B]):
         return expected
 
     def refused(self, instead: Iterable[B] = ()) -> bool:
-        """The first batch in flight will never be stored; others, without numbers, may replace it.
+        """Removes the first batch in flight, which will never be stored; batches without numbers may replace it.
 
         Returns:
-            True if it may be in Kafka nevertheless, since it was sent before. With its numbers the next batch would
-            look as if it was stored already, so a new producer id is needed.
+            True if it may be in Kafka nevertheless, because it was sent before. The next batch with its numbers would
+            look like a duplicate, so a new producer id is needed.
         """
         sent_before = self._repeated > 0
         batch = self._pop()
@@ -180,7 +180,7 @@ class PartitionQueue(Generic[B]):
         return sent_before
 
     def lost(self) -> None:
-        """The outcome of all batches in flight is unknown: they are sent again with the same numbers."""
+        """Sends all batches in flight again with the same numbers, because their outcome is unknown."""
         self._again += self._under_way
         self._under_way.clear()
         self._repeated = 0
@@ -188,7 +188,7 @@ class PartitionQueue(Generic[B]):
 
     # ---------------------------------------------------------------- all partitions
     def renumber(self) -> None:
-        """Starts numbers at 0 for a new producer id. Only while nothing is in flight."""
+        """Restarts sequence numbers at 0 for a new producer id. Call it only while nothing is in flight."""
         assert not self._under_way
         for batch in self._waiting:
             batch.sequence = None
@@ -211,7 +211,7 @@ class PartitionQueue(Generic[B]):
         return self._under_way.popleft()
 
     def _settle(self) -> None:
-        """Once every batch is answered, the batches to send again come first."""
+        """Puts the batches to send again first, once every batch has an answer."""
         if self._under_way:
             return
         self._waiting.extendleft(reversed(self._again))
@@ -223,7 +223,7 @@ class PartitionQueue(Generic[B]):
             self._freed = None
 
 
-#: An error of a broker that may have stored the batch before it failed. Unknown errors count as this.
+#: The error of a broker that may have stored the batch before it failed; unknown errors count as this one.
 _BROKER_FAILED: Final = error_of(-1).name
 _TIMED_OUT: Final = error_of(KafkaError.REQUEST_TIMED_OUT).saying("Local: Message timed out")
 
@@ -232,15 +232,15 @@ class Owner(Protocol):
     """Receives the results of record batches. Thread: the producer's own."""
 
     def stored(self, piece: PartitionBatch, base_offset: int, append_time: int) -> None:
-        """All records of a record batch are in Kafka."""
+        """Called when all records of a record batch are in Kafka."""
 
     def replaced(self, piece: PartitionBatch, pieces: Sequence[PartitionBatch]) -> None:
-        """Several record batches will be sent in place of one."""
+        """Called when several record batches will be sent in place of one."""
 
     def lost(
         self, piece: PartitionBatch, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool
     ) -> None:
-        """The records at these positions of a record batch will never be stored.
+        """Called when the records at these positions of a record batch will never be stored.
 
         Args:
             piece: their record batch.
@@ -264,7 +264,7 @@ class RecordAccumulator:
     Args:
         settings: the settings of the producer.
         owner: receives the outcome of each record batch.
-        encode: encodes records again if their batch is refused.
+        encode: encodes the records of a refused batch again.
         producer_id: replaced if a batch may be stored although it counts as lost, or the reverse.
 
     Attributes:
@@ -278,7 +278,7 @@ class RecordAccumulator:
         self._encode = encode
         self._producer_id = producer_id
         self._queues: dict[tuple[str, int], PartitionQueue[PartitionBatch]] = {}
-        #: Topics whose records get the broker's time.
+        #: Topics whose records get the broker's timestamp.
         self._stamped: set[str] = set()
 
     @property
@@ -301,7 +301,7 @@ class RecordAccumulator:
             self.busy[piece.place] = queue
 
     def renumber(self) -> None:
-        """Starts numbers at 0 for a new producer id. Only while nothing is in flight."""
+        """Restarts sequence numbers at 0 for a new producer id. Call it only while nothing is in flight."""
         for queue in self._queues.values():
             queue.renumber()
 
@@ -310,7 +310,7 @@ class RecordAccumulator:
         outstanding = any(queue.unsettled for queue in self._queues.values())
         self.busy.clear()
         if outstanding:
-            # A new epoch follows, whose numbers begin again.
+            # A new epoch follows, whose numbers restart at 0.
             self._queues.clear()
         for queue in self._queues.values():
             queue.take_out()
@@ -364,7 +364,7 @@ class RecordAccumulator:
         return answer.log_append_time if piece.topic in self._stamped else -1
 
     def unanswered(self, pieces: Iterable[PartitionBatch], why: str) -> None:
-        """A connection was lost: the outcome of its batches in flight is unknown."""
+        """Handles a lost connection: the outcome of its batches in flight is unknown."""
         # All batches in flight of a partition use one connection.
         for piece in pieces:
             piece.error = error_of(KafkaError.NETWORK_EXCEPTION).saying(why)
@@ -393,7 +393,7 @@ class RecordAccumulator:
         lost: Sequence[int] = range(piece.count)
         if named:
             lost = named
-            # A broker names only the first few: the rest is halved, so that many bad records are found soon.
+            # A broker names only the first few bad records. Halving the rest isolates many bad records quickly.
             instead = piece.without(named, self._encode)
             said = next((text for position, text in answer.record_errors if position == named[0] and text), None)
             kind = kind.saying(said or answer.error_message)
@@ -403,7 +403,7 @@ class RecordAccumulator:
         else:
             kind = kind.saying(answer.error_message)
         may_be_stored = (queue.refused(instead) and piece.unsure) or kind.name == _BROKER_FAILED
-        # Of a transaction only records that are surely not stored can be left out.
+        # A transaction can leave out only records that are certainly not stored.
         if may_be_stored or (self._producer_id.with_transactions and answer.error_code not in BLAMES_SOME):
             self._producer_id.give_up(kind)
         if lost:
@@ -412,13 +412,13 @@ class RecordAccumulator:
 
     # ---------------------------------------------------------------- expiry
     def expire(self, now: float) -> None:
-        """Reports batches as lost that took too long, or were sent too often."""
+        """Reports batches as lost that have exceeded their time or their number of attempts."""
         before = now - self._settings.delivery_timeout
         retries = self._settings.retries
         for queue in list(self.busy.values()):
             if before > 0:
                 self._take_out(queue, _TIMED_OUT, lambda piece: piece.created < before)
-            # A batch that reached its number of attempts is lost with its last error.
+            # A batch at its limit of attempts is lost with its last error.
             head = queue.head
             if head is not None and head.sent > retries:
                 self._take_out(queue, head.error or _TIMED_OUT, lambda piece: piece.sent > retries)
@@ -464,7 +464,7 @@ _NOBODY: Final = (-1, -1)
 
 
 class ProducerId:
-    """The id and the epoch that record batches are sent with.
+    """The producer id and epoch of the record batches to send.
 
     Args:
         idempotent: True if the producer has an id.
@@ -514,14 +514,14 @@ class ProducerId:
         self.current = (producer_id, epoch)
 
     def pause(self, now: float) -> None:
-        """Pauses requests: a broker gave no id, or no longer knows that of the producer."""
+        """Pauses requests, because a broker gave no id, or no longer knows the producer's."""
         self._ask_at = now + self._pause_s
 
     def follow(self) -> bool:
         """Takes the current id of the transaction.
 
         Returns:
-            True if it is a new id, so that numbers begin anew.
+            True if it is a new id, so that sequence numbers restart.
         """
         if self._transaction is None:
             return False

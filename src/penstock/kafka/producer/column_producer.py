@@ -187,7 +187,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
 
     # ---------------------------------------------------------------- sending, on the thread that sends
     def _admit(self, chunk: ProducedRows, deadline: float) -> bool:
-        """Waits for room, then counts the chunk as in flight; False when no more may be sent."""
+        """Waits for room, then counts the chunk as in flight; False if no more rows may be sent."""
         limit = min(self._settings.buffer, MOST_UNDER_WAY_BYTES)
         with self._state, waiting_for("broker"):
             room = self._state.wait_for(
@@ -203,11 +203,11 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         return True
 
     def _is_halted(self) -> bool:
-        """True if no more may be sent."""
+        """True if no more rows may be sent."""
         return self._stopped
 
     def _forget(self, chunk: ProducedRows) -> None:
-        """Drops a chunk of which nothing was sent: `send` fails, and receipts are not called."""
+        """Drops an unsent chunk: `send` fails, and receipts are not called."""
         with self._state:
             del self._open[chunk.number]
             self._bytes -= chunk.nbytes
@@ -240,7 +240,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
 
     @property
     def trouble(self) -> str | None:
-        """The reason why records cannot be sent, as far as it is known."""
+        """The known reason why records cannot be sent; None if there is none."""
         return self._sender.trouble
 
     def _topics(self, chunk: ProducedRows) -> list[tuple[str, np.ndarray | None]]:
@@ -432,7 +432,7 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         if not aborted:
             self._report(chunk)
         with self._state:
-            # Only after the report: a caller that waits for the last delivery sees its consequences.
+            # After the report, so that a caller that waits for the last delivery sees its consequences.
             del self._open[chunk.number]
             self._state.notify_all()
 

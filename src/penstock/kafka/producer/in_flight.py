@@ -64,7 +64,7 @@ class FailedDelivery:
 
 
 class Receipts(Protocol):
-    """Gets the outcome of the rows of one batch. Thread: the producer's own; must not raise."""
+    """Receives the outcome of the rows of one batch. Thread: the producer's own; must not raise."""
 
     def delivered(
         self,
@@ -73,13 +73,13 @@ class Receipts(Protocol):
         failures: Sequence[FailedDelivery],
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
-        """All rows from `first` to `end - 1` that were to be sent are in Kafka, except those in `failures`.
+        """Called when all rows to send from `first` to `end - 1` are in Kafka, except the rows in `failures`.
 
         Args:
             first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
             failures: the permanent failures, in order.
-            metadata: the position of each delivered row in Kafka, by its position in the batch, or of the first and
-                last row of each record batch; None unless that is reported.
+            metadata: the position in Kafka of each delivered row, by its position in the batch, or only of the first
+                and last row of each record batch; None unless positions are reported.
         """
 
 
@@ -142,7 +142,7 @@ class InFlightRows(Generic[C]):
         self._ending = False
 
     def wait_delivered(self, timeout_s: float) -> bool:
-        """Waits until nothing is in flight; False if the time is over or the producer was aborted."""
+        """Waits until nothing is in flight; False if the time is over or `abort` was called."""
         with self._state:
             return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
 
@@ -165,7 +165,7 @@ class InFlightRows(Generic[C]):
 
 
 def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:
-    """Java's message, and what to do.
+    """The error with Java's message, and advice.
 
     Args:
         size: bytes of the record's key and value.
@@ -239,7 +239,7 @@ class PartitionBatch:
         sequence: The number of its first record, see `PartitionQueue`.
         sent: The number of times it was sent.
         error: The last error of a batch that is sent again.
-        unsure: True if it may be stored: a broker did not answer, or did not exclude it.
+        unsure: True if it may be stored, because a broker did not answer or did not rule it out.
     """
 
     chunk: ProducedRows
@@ -264,7 +264,7 @@ class PartitionBatch:
         return self.topic, self.partition
 
     def note_places(self, base_offset: int, append_time: int) -> None:
-        """Notes the offset of its first record, and the broker's time (-1 if records keep their own)."""
+        """Notes the offset of its first record, and the broker's timestamp (-1 if records keep their own)."""
         places = self.chunk.places
         if places is None:
             return
@@ -284,11 +284,11 @@ class PartitionBatch:
         )
 
     def halves(self, encode: Encode) -> list[PartitionBatch]:
-        """The same records in two parts or more."""
+        """The same records in at least two batches."""
         return self._in_halves(self.indices, encode)
 
     def without(self, positions: Iterable[int], encode: Encode) -> list[PartitionBatch]:
-        """The records except those at these positions, in two parts or more."""
+        """The records except those at these positions, in at least two batches."""
         return self._in_halves(np.delete(self.indices, list(positions)), encode)
 
     def _in_halves(self, indices: np.ndarray, encode: Encode) -> list[PartitionBatch]:

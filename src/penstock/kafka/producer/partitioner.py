@@ -27,11 +27,11 @@ _R: Final = np.uint32(24)
 _WORD_BYTES: Final = 4
 #: The number of words of each key that are hashed for all keys together.
 _COMMON_WORDS: Final = 16
-#: With fewer keys left than this, a step for all of them takes longer in numpy than the same in Python.
+#: With fewer keys than this, a step for all of them takes longer in numpy than in Python.
 _FEW_KEYS: Final = 50
 
-#: For each number of bytes after the last whole word (0 to 3): the shift that leaves only those of the last four bytes
-#: of a key, and the factor that follows. A shift by 32 leaves nothing.
+#: For each number of bytes after the last whole word (0 to 3): the shift that keeps only these bytes of the last four
+#: bytes of a key, and the factor that follows. A shift by 32 keeps none.
 _TAIL_SHIFTS: Final = np.array([32, 24, 16, 8], np.uint32)
 _TAIL_FACTORS: Final = np.array([1, _M, _M, _M], np.uint32)
 
@@ -59,7 +59,7 @@ def murmur2(keys: pa.Array) -> Int32s:
     _, offsets, data = keys.buffers()
     ends = np.frombuffer(offsets, np.int32, count + 1, keys.offset * 4).astype(np.int64)
     first, size = int(ends[0]), int(ends[-1] - ends[0])
-    # A word's length of zeros in front: the four bytes before the end of the first key can be read, too.
+    # One word of zeros comes first, so that the four bytes before the end of the first key can be read.
     padded = np.zeros(_WORD_BYTES + size, np.uint8)
     if size:
         padded[_WORD_BYTES:] = np.frombuffer(data, np.uint8, size, first)
@@ -79,7 +79,7 @@ def murmur2(keys: pa.Array) -> Int32s:
 
 
 def _hash_words(hashes: _Words, words: _Words, starts: Int64s, counts: Int64s) -> None:
-    """Adds the whole words of each key to its hash, in place: the first of all keys, the second of all, and so on.
+    """Adds the whole words of each key to its hash, in place: the first word of all keys, then the second, and so on.
 
     `words` has the word that begins at each byte; `counts` has the number of words of each key.
     """
@@ -119,7 +119,7 @@ def _mixed(words: _Words) -> _Words:
 
 @dataclass(slots=True)
 class _Sticky:
-    """The current partition for rows of a topic, and the bytes sent to it since it was chosen."""
+    """The current partition for rows of a topic, and the bytes sent to it since it was selected."""
 
     partition: int
     sent: int = 0
@@ -228,7 +228,7 @@ class Partitioner:
         return chosen
 
     def _another(self, partition: int, count: int) -> int:
-        """Any partition except this one, which the topic may no longer have."""
+        """Any partition except this one; the topic may no longer have it."""
         if partition >= count:
             return self._random.randrange(count)
         chosen = self._random.randrange(count - 1)

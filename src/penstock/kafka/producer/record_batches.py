@@ -49,16 +49,16 @@ _LONGEST_VARINT: Final = 10
 _ZERO: Final = b"\0"
 _MINUS_ONE: Final = b"\x01"
 
-#: Magic number; version 1 with blocks that can be read one by one; blocks of up to 64 KiB; checksum of those two bytes.
+#: Magic number; version 1 with independent blocks; blocks of up to 64 KiB; checksum of the last two bytes.
 _LZ4_HEADER: Final = bytes.fromhex("04224d18 60 40 82")
 _LZ4_BLOCK: Final = 1 << 16
 _LZ4_NOT_COMPRESSED: Final = 1 << 31
 _LZ4_END: Final = b"\0\0\0\0"
-#: Magic number, version, and the oldest version that can be read like it.
+#: Magic number, version, and the oldest compatible version.
 _SNAPPY_HEADER: Final = b"\x82SNAPPY\0" + struct.pack(">ii", 1, 1)
 _SNAPPY_BLOCK: Final = 1 << 15
 
-#: Kafka's defaults, where they are not Arrow's.
+#: Kafka's defaults that differ from Arrow's.
 _DEFAULT_LEVELS: Final = {GZIP: -1, ZSTD: 3}
 
 _Compress = Callable[[memoryview], bytes]
@@ -66,7 +66,7 @@ _Compress = Callable[[memoryview], bytes]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EncodedBatch:
-    """A record batch without the fields that only its producer knows.
+    """A record batch without the fields that only the producer knows.
 
     Attributes:
         first: The position of its first row in the input columns.
@@ -105,7 +105,7 @@ class EncodedBatch:
             base_sequence,
             self.count,
         )
-        # It takes no memoryview; an array on the same memory is no copy.
+        # The function takes no memoryview; an array on the same memory is no copy.
         checksum = google_crc32c.extend(google_crc32c.value(tail), np.frombuffer(self.body, np.uint8))
         return _HEAD.pack(0, self.size - _BEFORE_LENGTH_ENDS, _NO_LEADER_EPOCH, _MAGIC, checksum) + tail
 
@@ -133,7 +133,7 @@ def encode(
     Args:
         table: Columns `key`, `value`, `timestamp` and `headers` as in `PRODUCE_SCHEMA`; of less than 1 GB.
         limit: The most bytes of a batch before it is compressed, unless a single row has more.
-        now: The time of rows that have none, in ms since 1970. None is also what -1 says.
+        now: The time of rows without one (null or -1), in ms since 1970.
         keys: True if any row has a key; the column is ignored otherwise.
         headers: True if any row has headers; the column is ignored otherwise.
         timestamp: The time of all rows, in place of the column.
@@ -218,19 +218,19 @@ def _starts(sizes: np.ndarray, limit: int) -> np.ndarray:
 
 
 def _most_for_deltas(times: np.ndarray | int, count: int) -> int:
-    """The most bytes that attributes and both deltas of a row can have."""
+    """The maximum size of the attributes and both deltas of a row, in bytes."""
     span = 0 if isinstance(times, int) else int(times.max()) - int(times.min())
     return len(_ZERO) + _varint_size(span) + _varint_size(count - 1)
 
 
 def _varint_size(number: int) -> int:
-    """The bytes of any varint from minus this number to this number."""
+    """The maximum size of a varint from minus this number to this number, in bytes."""
     return min(_LONGEST_VARINT, max(1, -(-(2 * number).bit_length() // 7)))
 
 
 # -------------------------------------------------------------------------------------------------- columns
 def joined(column: pa.ChunkedArray) -> pa.Array:
-    """A column's values as one array; copied only if they are in several."""
+    """A column's values as one array; copies them only if they are in several arrays."""
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
@@ -254,7 +254,7 @@ def _bytes_part(column: pa.Array) -> _Part:
         lengths = np.diff(_offsets(column)).astype(np.int64)
         zigzag = _zigzag(lengths)
         return _Part((_varints(zigzag), column), _sizes(zigzag) + lengths)
-    # Joining a null gives a null; here it must be no bytes.
+    # Joining a null gives a null, but a null value must add no bytes.
     filled = column.fill_null(b"")
     lengths = np.diff(_offsets(filled)).astype(np.int64)
     zigzag = _zigzag(np.where(column.is_null().to_numpy(zero_copy_only=False), -1, lengths))
@@ -266,7 +266,7 @@ _NO_HEADERS: Final = _Part((_ZERO,), len(_ZERO))
 
 
 def _headers_part(column: pa.Array) -> _Part:
-    """The count of a row's headers, and key and value of each: made for all rows at once, then cut into rows.
+    """The number of a row's headers, and the key and value of each; encoded for all rows at once, then cut into rows.
 
     Raises:
         ValueError: A header has no key.
@@ -286,7 +286,7 @@ def _headers_part(column: pa.Array) -> _Part:
 
 
 def _offsets(column: pa.Array) -> np.ndarray:
-    """Returns where each value of a binary column begins in its data, and where the last one ends."""
+    """Returns the offset of each value of a binary column in its data, and the end of the last one."""
     return np.frombuffer(column.buffers()[1], np.int32, len(column) + 1, column.offset * np.int32().itemsize)
 
 
@@ -317,7 +317,7 @@ def _table(after: bytes) -> pa.Array:
 
 
 def _spelled(zigzag: np.ndarray, after: bytes) -> pa.Array:
-    """`_varints` by arithmetic: a matrix with a row for each number, of which the bytes that count are kept."""
+    """`_varints` by arithmetic: a matrix with a row for each number, from which the used bytes are selected."""
     sizes = _sizes(zigzag)[:, np.newaxis]
     place = np.arange(int(sizes.max()))
     septets = (zigzag[:, np.newaxis] >> (7 * place).astype(np.uint64)).astype(np.uint8) & 0x7F
@@ -343,7 +343,7 @@ def _compressor(compression: Compression) -> _Compress | None:
 
 
 def _lz4(codec: pa.Codec) -> _Compress:
-    """LZ4's frames. Arrow's own have blocks that depend on those before, which Kafka's brokers and clients refuse.
+    """LZ4's frames. In Arrow's frames, blocks depend on earlier blocks, which Kafka's brokers and clients refuse.
 
     Source: KIP-57, "Interoperable LZ4 Framing", and the LZ4 frame format.
     """
@@ -364,7 +364,7 @@ def _lz4(codec: pa.Codec) -> _Compress:
 
 
 def _snappy(body: memoryview) -> bytes:
-    """Snappy's blocks with a length before each, as the stream classes of snappy-java write them."""
+    """Snappy's blocks, each preceded by its length, as the stream classes of snappy-java write them."""
     codec = pa.Codec("snappy")
     parts = [_SNAPPY_HEADER]
     for at in range(0, len(body), _SNAPPY_BLOCK):

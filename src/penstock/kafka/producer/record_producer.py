@@ -88,7 +88,7 @@ class RecordProducer:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why records cannot be sent, as far as it is known."""
+        """The known reason why records cannot be sent; None if there is none."""
         return self._producer.trouble
 
     def send(
@@ -107,8 +107,8 @@ class RecordProducer:
             answer: Called once with the error, or with None and the position in Kafka.
             room_s: The longest wait for room, after which the record is refused; None for no limit.
             after_s: The delay before the record is sent; until then it takes no room.
-            wanted: Called when its turn has come; if it returns false the record is not sent. Records that are queued
-                later are sent later.
+            wanted: Called when it is the record's turn; if it returns false, the record is not sent. Records that are
+                queued later are sent later.
         """
         letter = _Letter(record, answer, wanted)
         with self._changed:
@@ -174,7 +174,7 @@ class RecordProducer:
                     batch = batch_of([letter.record for letter in letters])
                     self._producer.send(batch, EachRow(partial(self._answered, letters)))
             except ProducerClosedException as error:
-                # When the producer is being closed, `close` answers the rest.
+                # If the producer is being closed, `close` answers the rest.
                 if not self._ending:
                     self._fail(letters, error)
             except Exception as error:

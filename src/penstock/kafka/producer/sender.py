@@ -59,7 +59,7 @@ class Sender:
         settings: the settings of the producer.
         name: the name of its task, for messages.
         owner: receives the outcome of each record batch.
-        encode: encodes records again if their batch is refused.
+        encode: encodes the records of a refused batch again.
         state: held while the view of the cluster changes, and notified afterwards.
         clock: monotonic seconds.
 
@@ -116,7 +116,7 @@ class Sender:
         self._via: dict[tuple[str, int], Link] = {}
 
     def wake(self) -> None:
-        """Ends the present or next wait. Thread: any."""
+        """Ends the current or next wait. Thread: any."""
         self._connections.wake()
 
     @property
@@ -129,7 +129,7 @@ class Sender:
         self._batches.add(pieces)
 
     def step(self) -> None:
-        """Does the work that is possible now, then waits for an event, `wake`, or the next due work."""
+        """Does all work that is possible now, then waits for an event, `wake`, or the next due work."""
         now = self._clock()
         self._connections.tend(now)
         self._note_failure()
@@ -157,7 +157,7 @@ class Sender:
             self.view.doubt(self._clock())
 
     def _note_failure(self) -> None:
-        """Reports all present and future batches as lost, if no connection will ever work."""
+        """Reports all current and future batches as lost if no connection will ever work."""
         error = self._connections.fatal
         if error is None:
             return
@@ -211,7 +211,7 @@ class Sender:
             if fault is not None:
                 self._batches.give_up(place, fault.kind, unknown=fault.unknown)
             elif self.view.is_gone(*place, now):
-                # An error of the task, even if it tolerates those of records: a restart sends them elsewhere.
+                # Fails the task even if it tolerates failed records, because a restart sends the records elsewhere.
                 self._batches.give_up(place, self._gone(*place), fatal=True)
 
     def _gone(self, topic: str, partition: int) -> ErrorKind:
@@ -243,7 +243,7 @@ class Sender:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why records cannot be sent, as far as it is known. Thread: any."""
+        """The known reason why records cannot be sent; None if there is none. Thread: any."""
         with self._state:
             topics = self.view.awaited
         if topics:
@@ -261,7 +261,7 @@ class Sender:
                 self._send_to(link, places)
 
     def _by_link(self, now: float) -> list[tuple[Link, list[tuple[str, int]]]]:
-        """Returns what can be sent now, by connection."""
+        """Returns the partitions with batches to send now, by connection."""
         found: dict[Link, list[tuple[str, int]]] = {}
         for place, queue in self._batches.busy.items():
             if queue.ready(now) is None:
@@ -277,7 +277,7 @@ class Sender:
                 continue
             if not self._is_in_transaction(place):
                 continue
-            # The leader may have changed: the answers of the previous one come first.
+            # The leader may have changed: wait for the answers of the previous leader.
             if not queue.under_way or self._via.get(place) is link:
                 self._via[place] = link
                 found.setdefault(link, []).append(place)
@@ -329,7 +329,7 @@ class Sender:
         )
 
     def _handed_over(self, generation: int, pieces: Iterable[PartitionBatch], _: memoryview) -> None:
-        """With ``acks=0`` brokers send no positions."""
+        """Counts batches as stored that were sent with ``acks=0``; brokers send no positions."""
         for piece in pieces:
             self._answered(piece, PartitionAnswer(piece.topic, piece.partition, 0, -1, -1, (), None))
 
@@ -365,7 +365,7 @@ class Sender:
 
     # ---------------------------------------------------------------- waiting
     def _next_time(self, tried: float) -> float:
-        """Returns the time when the next thing is due without any event; everything due before `tried` was done."""
+        """Returns the time of the next work that no event announces; all work due before `tried` was done."""
         times = self._connections.times(tried, waiting=bool(self._batches.busy) or self.view.question_at() <= tried)
         times.append(self.view.question_at())
         if self._batches.busy:
@@ -377,5 +377,5 @@ class Sender:
             with self._state:
                 times.append(self.transaction.retry_at)
         times += self._batches.retry_times()
-        # Work that was due before has just been done, or waits for an event of its own.
+        # Earlier work has just been done, or waits for an event of its own.
         return min((time for time in times if time > tried), default=tried + _LOOK_S)

@@ -12,9 +12,9 @@ If a batch may still be in flight, an abort first requests a new epoch: the coor
 reject late batches with the old epoch, which could otherwise become part of the next transaction. A request for a new
 epoch aborts any open transaction, even a successor's. So the producer first checks that the transaction is still its
 own, by adding a partition once more, which fails if there is a successor. The coordinator raises the epoch for the
-abort already, and only newer ones remember what it was raised from: if our epoch is rejected then, the next one is
-tried. No other producer can have that epoch while our transaction was open, because a successor gets one that is two
-higher.
+abort already, and only newer coordinators remember the epoch before that: if a coordinator rejects our epoch then, the
+producer tries the next one. No other producer can have that epoch while our transaction was open, because a successor
+gets an epoch that is two higher.
 
 A request without a response may reach a frozen coordinator much later, when the next transaction is open, and end that
 transaction. So after such a transaction the producer requests a new epoch, which makes the late request fail.
@@ -63,19 +63,19 @@ class TransactionPhase(Enum):
     """The phases of a producer."""
 
     NEW = auto()
-    """It has no identity."""
+    """The producer has no identity."""
     INITIALIZING = auto()
-    """The coordinator was asked for one."""
+    """The producer has requested an identity."""
     READY = auto()
     """No transaction is open."""
     OPEN = auto()
     """Records may be sent."""
     COMMITTING = auto()
-    """The commit was asked for."""
+    """The producer has requested the commit."""
     ABORTING = auto()
-    """The abort was asked for."""
+    """The producer has requested the abort."""
     RENEWING = auto()
-    """A new epoch was asked for, which aborts what is open."""
+    """The producer has requested a new epoch, which aborts the open transaction."""
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,14 @@ class FindCoordinator:
 
 @dataclass(frozen=True)
 class Initialize:
-    """An identity for the producer, whose old one is this."""
+    """A request for a producer identity in place of this one."""
 
     identity: tuple[int, int]
 
 
 @dataclass(frozen=True)
 class AddPartitions:
-    """These partitions are to be part of the transaction."""
+    """A request to add partitions to the transaction."""
 
     identity: tuple[int, int]
     places: tuple[Place, ...]
@@ -100,7 +100,7 @@ class AddPartitions:
 
 @dataclass(frozen=True)
 class TransactionEnd:
-    """The end of the transaction."""
+    """A request to commit or abort the transaction."""
 
     identity: tuple[int, int]
     commit: bool
@@ -113,17 +113,17 @@ class Transaction:
     """The transactions of one producer, one after the other.
 
     Args:
-        transactional_id: of the producer, for messages.
+        transactional_id: The producer's id, for messages.
         backoff_s, backoff_most_s: The wait before the next request to a coordinator that cannot answer; doubled each
             time up to the second value.
         timeout_s: The time after which the coordinator ends an abandoned transaction.
 
     Attributes:
-        phase: Where it is.
+        phase: The current phase.
         identity: Producer id and epoch; None as long as there are none.
-        failure: Why the open transaction, or anything at all, cannot go on; None as long as it can.
-        fatal: Whether the failure ends the producer.
-        has_coordinator: Whether it is known which broker coordinates.
+        failure: The reason why the open transaction, or the producer, cannot continue; None if it can.
+        fatal: True if the failure ends the producer.
+        has_coordinator: True if the coordinating broker is known.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class Transaction:
     ) -> None:
         self._id = transactional_id
         self._timeout_s = timeout_s
-        #: When the coordinator ends what is open.
+        #: The time at which the coordinator ends the open transaction.
         self._over_at = float("inf")
         self._backoff_s = backoff_s
         self._backoff_most_s = backoff_most_s
@@ -153,16 +153,16 @@ class Transaction:
         #: True if an unanswered request may have taken effect.
         self._unsure = False
         self._needs_epoch = False
-        #: Epochs to try in turn while a new one is requested, and the partition to add once more before.
+        #: Epochs to try in turn while a new one is requested, and the partition to add once more before that.
         self._known_epochs: list[tuple[int, int]] = []
         self._probe: Place | None = None
         #: True if a request of this transaction may still reach the coordinator; and True if an earlier one may, so
         #: that a new epoch comes first.
         self._late = self._renews = False
 
-    # ---------------------------------------------------------------- what the producer does
+    # ---------------------------------------------------------------- calls of the producer
     def initialize(self) -> None:
-        """Ask for an identity; older instances are fenced."""
+        """Requests an identity, which fences older instances."""
         self._expect(TransactionPhase.NEW)
         self._go_to(TransactionPhase.INITIALIZING)
 
@@ -170,7 +170,7 @@ class Transaction:
         """Begins a transaction for a record to send.
 
         Raises:
-            KafkaException: none can be.
+            KafkaException: no transaction can begin.
         """
         if self.failure is not None:
             raise self.failure
@@ -180,7 +180,7 @@ class Transaction:
         self._expect(TransactionPhase.OPEN)
 
     def may_send(self, place: Place) -> bool:
-        """True if a partition is part of the open transaction; if not, it will be."""
+        """True if a partition is part of the open transaction; otherwise it will be added."""
         if self.failure is not None or self.phase is not TransactionPhase.OPEN:
             return False
         if place in self._added:
@@ -190,10 +190,10 @@ class Transaction:
         return False
 
     def commit(self) -> None:
-        """Asks for the commit; everything is stored. A second call, without an answer to the first, asks again.
+        """Requests the commit; all records must be stored. A second call before the answer has no effect.
 
         Raises:
-            KafkaException: it cannot be committed.
+            KafkaException: the transaction cannot be committed.
         """
         if self.failure is not None:
             raise self.failure
@@ -203,13 +203,13 @@ class Transaction:
         self._go_to(TransactionPhase.COMMITTING if self._added else TransactionPhase.READY)
 
     def abort(self, *, outstanding: bool) -> None:
-        """Asks for the abort of the transaction.
+        """Requests the abort of the transaction.
 
         Args:
-            outstanding: whether a batch may still be on its way to a broker.
+            outstanding: True if a batch may still be in flight to a broker.
 
         Raises:
-            KafkaException: the producer has ended, or it is not known whether the transaction was committed.
+            KafkaException: the producer has ended, or the outcome of a commit is unknown.
         """
         self.check_abort()
         if self.phase in (TransactionPhase.ABORTING, TransactionPhase.RENEWING):
@@ -218,7 +218,7 @@ class Transaction:
             self._expect(TransactionPhase.READY)
             return
         self.failure = None
-        # A partition that was to be added, without an answer, may have been.
+        # A request to add a partition that got no answer may have succeeded.
         asked = isinstance(self._under_way, AddPartitions) or self._unsure
         if outstanding or self._needs_epoch or asked:
             assert self.identity is not None
@@ -232,7 +232,7 @@ class Transaction:
         """Checks that the transaction may be aborted.
 
         Raises:
-            KafkaException: the producer has ended, or it is not known whether the transaction was committed.
+            KafkaException: the producer has ended, or the outcome of a commit is unknown.
         """
         if self.fatal and self.failure is not None:
             raise self.failure
@@ -246,8 +246,8 @@ class Transaction:
         """Notes that a batch is lost, or may be: the transaction cannot be committed.
 
         Args:
-            kind: why.
-            new_epoch: whether it may be stored all the same, or the broker does not take the epoch any more.
+            kind: the error.
+            new_epoch: True if the batch may be stored nevertheless, or the broker rejects the epoch.
         """
         self._needs_epoch = self._needs_epoch or new_epoch
         if self.failure is None:
@@ -256,7 +256,7 @@ class Transaction:
             )
 
     def expire(self, now: float) -> bool:
-        """True if the open transaction has become too old just now: the coordinator ends it."""
+        """True if the open transaction has just exceeded its timeout: the coordinator ends it."""
         if self.phase is not TransactionPhase.OPEN or self.failure is not None or now < self._over_at:
             return False
         self._needs_epoch = True
@@ -313,7 +313,7 @@ class Transaction:
         self._wait(now)
 
     def found(self, error_code: int, now: float) -> None:
-        """The coordinator is known, or why it is not."""
+        """Handles the answer to `FindCoordinator`."""
         self._under_way = None
         if error_code == _NONE:
             self.has_coordinator = True
@@ -323,7 +323,7 @@ class Transaction:
             self._end(error_code)
 
     def initialized(self, error_code: int, identity: tuple[int, int], now: float) -> None:
-        """The answer to `Initialize`."""
+        """Handles the answer to `Initialize`."""
         self._under_way = None
         if error_code == _NONE:
             self.identity = identity
@@ -337,7 +337,7 @@ class Transaction:
                 self._end(error_code)
 
     def added(self, error_codes: Mapping[Place, int], now: float) -> None:
-        """The answer to `AddPartitions`."""
+        """Handles the answer to `AddPartitions`."""
         question, self._under_way = self._under_way, None
         if not isinstance(question, AddPartitions) or self.phase not in (
             TransactionPhase.OPEN,
@@ -359,13 +359,13 @@ class Transaction:
         if self._again(code, now):
             return
         if self.phase is TransactionPhase.RENEWING and code not in _FENCED:
-            # What is wrong with a partition tells nothing of who has the id.
+            # An error of the partition does not show which producer has the id.
             self._probe = None
         else:
             self._end(code)
 
     def ended(self, error_code: int, now: float) -> None:
-        """The answer to `TransactionEnd`."""
+        """Handles the answer to `TransactionEnd`."""
         self._under_way = None
         if error_code == _NONE:
             self._go_to(TransactionPhase.READY)
@@ -383,14 +383,14 @@ class Transaction:
 
     # ---------------------------------------------------------------- inside
     def _is_ours(self) -> None:
-        """Notes, while a new epoch is taken, that the open transaction is this producer's own."""
+        """Notes, before it requests a new epoch, that the open transaction is this producer's own."""
         assert self.identity is not None
         producer_id, epoch = self.identity
         self._known_epochs = [self.identity, (producer_id, epoch + 1)]
         self._probe = None
 
     def _again(self, error_code: int, now: float) -> bool:
-        """Handles an error that may pass; True if the question is to be asked again later."""
+        """Handles an error if it is temporary; returns True if the request will be repeated later."""
         if error_code == _CONCURRENT:
             wait = min(CONCURRENT_MOST_S, CONCURRENT_S * 2.0 ** min(self._attempts, 10))
             self._attempts += 1
@@ -423,7 +423,7 @@ class Transaction:
             self._wanted.clear()
 
     def _end(self, error_code: int) -> None:
-        """Handles an error that asking again does not change: the transaction, or the producer, has failed."""
+        """Handles a permanent error: the transaction, or the producer, has failed."""
         kind = error_of(error_code)
         if error_code in _TO_BE_ABORTED and self.phase in (TransactionPhase.OPEN, TransactionPhase.COMMITTING):
             self.fail(kind, new_epoch=True)

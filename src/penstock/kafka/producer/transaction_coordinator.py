@@ -51,7 +51,7 @@ _NO_TAGS: Final = b"\0"
 
 @dataclass(frozen=True, slots=True)
 class FoundCoordinator:
-    """The broker that coordinates a transactional id. Without meaning when there is an error code."""
+    """The broker that coordinates a transactional id. Invalid if there is an error code."""
 
     error_code: int
     error_message: str | None
@@ -73,10 +73,10 @@ def _find_request(correlation: int, client_id: str, key: str, kind: int) -> byte
 
 
 def find_coordinator_response(payload: memoryview) -> FoundCoordinator:
-    """The broker that coordinates it.
+    """Parses the broker that coordinates the id.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.FIND_COORDINATOR)
     fields.integer(INT32)  # throttle time
@@ -90,14 +90,14 @@ def find_coordinator_response(payload: memoryview) -> FoundCoordinator:
 def init_transactions_request(
     correlation: int, client_id: str, transactional_id: str, timeout_ms: int, identity: tuple[int, int]
 ) -> bytes:
-    """Asks for the identity of a producer with transactions; older instances are fenced.
+    """Requests the identity of a producer with transactions, which fences older instances.
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
-        transactional_id: Of the producer.
-        timeout_ms: After which the coordinator aborts a transaction.
-        identity: The old producer id and epoch, -1 both for a producer that has none.
+        client_id: The name of the client in the broker's log and quotas.
+        transactional_id: The producer's id.
+        timeout_ms: The time after which the coordinator aborts a transaction.
+        identity: The old producer id and epoch; both are -1 for a producer that has none.
 
     Raises:
         ValueError: A string has more than 32,767 bytes.
@@ -108,10 +108,10 @@ def init_transactions_request(
 
 
 def init_transactions_response(payload: memoryview) -> ProducerIdentity:
-    """The identity that the producer is to use.
+    """Parses the identity that the producer must use.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.INIT_PRODUCER_ID)
     fields.tags()
@@ -129,7 +129,7 @@ def add_partitions_request(
     identity: tuple[int, int],
     partitions: Sequence[tuple[str, int]],
 ) -> bytes:
-    """Adds topic partitions to the transaction that is open, which they open if none is."""
+    """Adds topic partitions to the open transaction; begins one if none is open."""
     topics: dict[str, list[int]] = {}
     for topic, partition in partitions:
         topics.setdefault(topic, []).append(partition)
@@ -144,7 +144,7 @@ def add_partitions_response(payload: memoryview) -> Mapping[tuple[str, int], int
     """The error code of each topic partition.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.ADD_PARTITIONS_TO_TXN)
     fields.integer(INT32)  # throttle time
@@ -164,7 +164,7 @@ def add_partitions_response(payload: memoryview) -> Mapping[tuple[str, int], int
 def end_transaction_request(
     correlation: int, client_id: str, transactional_id: str, identity: tuple[int, int], commit: bool
 ) -> bytes:
-    """Commits the transaction that is open, or aborts it."""
+    """Commits or aborts the open transaction."""
     return sized(
         header(Api.END_TXN, correlation, client_id),
         string(transactional_id),
@@ -177,7 +177,7 @@ def end_transaction_response(payload: memoryview) -> int:
     """The error code.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields: FieldReader = body(payload, Api.END_TXN)
     fields.integer(INT32)  # throttle time
@@ -210,12 +210,12 @@ class Coordinator:
     """The coordinator of one transactional id.
 
     Args:
-        transaction: what is asked for.
-        connections: how.
-        transactional_id: of the producer.
-        client_id: what brokers' logs call the client.
-        timeout_s: after which the coordinator is to abort a transaction.
-        state: is held while the transaction changes, and notified afterwards.
+        transaction: gives the requests to send.
+        connections: the connections to the brokers.
+        transactional_id: the producer's id.
+        client_id: the name of the client in the brokers' logs.
+        timeout_s: the time after which the coordinator aborts a transaction.
+        state: held while the transaction changes, and notified afterwards.
         clock: monotonic seconds.
     """
 
@@ -239,16 +239,16 @@ class Coordinator:
         self._address: BrokerEndpoint | None = None
 
     def step(self, now: float, known: Mapping[int, BrokerEndpoint]) -> None:
-        """Sends the question that the transaction has now, if any.
+        """Sends the next request of the transaction, if any.
 
         Args:
             now: monotonic seconds.
-            known: the brokers, as far as they are known.
+            known: the known brokers.
         """
         with self._state:
             if now < self._transaction.retry_at:
                 return
-            # A request that cannot be sent now is not taken.
+            # Do not take a request that cannot be sent now.
             if self._transaction.has_coordinator and self._address is not None:
                 link = self._connections.to(self._address, now)
             else:
@@ -261,7 +261,7 @@ class Coordinator:
             self._ask(link, question)
 
     def _given_up_on(self, link: Link | None) -> None:
-        """Has any broker asked for the coordinator again, if the one that was known cannot be reached."""
+        """Makes the transaction look for its coordinator again if the known coordinator cannot be reached."""
         if link is None and self._transaction.has_coordinator:
             self._transaction.has_coordinator = False
 

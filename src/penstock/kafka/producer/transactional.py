@@ -43,12 +43,12 @@ class TransactionalProducer(ColumnProducer):
     """Sends the batches of one task in transactions.
 
     Args:
-        settings: what it is made with, a transactional id among them.
+        settings: the settings of the producer, including a transactional id.
         name: name of the task, for the thread and for messages.
-        connector, task: what log lines are marked with.
-        each_row: whether receipts are to say where each row went.
-        batch_ends: whether they are to say only where the first and the last row of each record batch went.
-        stops_at_failure: whether a transaction with a row that failed cannot be committed. If not, the others can.
+        connector, task: the context of log lines.
+        each_row: True if receipts report the position of each row.
+        batch_ends: True if they report only the positions of the first and the last row of each record batch.
+        stops_at_failure: True if a failed row makes its transaction fail; if False, the other rows can be committed.
         clock: monotonic seconds.
 
     Raises:
@@ -85,7 +85,7 @@ class TransactionalProducer(ColumnProducer):
 
     @property
     def transaction_timeout_s(self) -> float:
-        """``transaction.timeout.ms``: what is open for longer is ended by Kafka."""
+        """``transaction.timeout.ms``: Kafka ends a transaction that is open for longer."""
         return self._settings.transaction_timeout
 
     @property
@@ -105,14 +105,14 @@ class TransactionalProducer(ColumnProducer):
             return self._transaction.failure
 
     def init_transactions(self, timeout_s: float) -> None:
-        """Take the transactional id: older instances are fenced, what they had open is aborted.
+        """Takes the transactional id: fences older instances and aborts their open transactions.
 
-        Returns when the coordinator has answered. After a time-out it may be called again.
+        Returns when the coordinator has answered. It may be called again after a timeout.
 
         Raises:
-            KafkaRetriableException: it did not in time.
+            KafkaRetriableException: the coordinator did not answer in time.
             TransactionalIdAuthorizationException: the user has no right to the id.
-            KafkaException: it never will.
+            KafkaException: the producer has failed permanently.
         """
         with self._state:
             if self._transaction.phase is TransactionPhase.NEW:
@@ -134,19 +134,19 @@ class TransactionalProducer(ColumnProducer):
         rows: pa.Array | None = None,
         within_s: float = threading.TIMEOUT_MAX,
     ) -> None:
-        """Hand rows over, in order, as part of the open transaction; one is opened if there is none.
+        """Sends rows, in order, as part of the open transaction; begins one if there is none.
 
         Args:
             batch: converted records.
             receipts: receives the outcome of each chunk, before the transaction is committed.
             rows: positions of the rows to send, ascending; None for all.
-            within_s: how long that may take.
+            within_s: the time limit.
 
         Raises:
             TransactionAbortableException: the open transaction cannot be committed any more.
             ProducerFencedException: another producer has the transactional id.
             ProducerClosedException: `ColumnProducer.abort` was called.
-            KafkaRetriableException: it took longer; what is left is not sent.
+            KafkaRetriableException: it took longer; the remaining rows are not sent.
         """
         with self._state:
             self._transaction.begin(self._clock())
@@ -155,12 +155,12 @@ class TransactionalProducer(ColumnProducer):
             self._raise_failure()
 
     def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Send records as they are in the open transaction: the source offsets of Kafka Connect.
+        """Sends unconverted records in the open transaction: the source offsets of Kafka Connect.
 
         They go to the partitions that Java chooses for their keys, whatever the producer's partitioner.
 
         Args:
-            topic: of the offsets.
+            topic: the topic of the offsets.
             entries: keys and values, in order.
 
         Raises:
@@ -191,15 +191,15 @@ class TransactionalProducer(ColumnProducer):
             return not self._aborted and not self._open
 
     def commit(self, timeout_s: float) -> None:
-        """Wait until everything is stored, then make it count. On return the transaction is durable.
+        """Waits until all records are stored, then commits. On return the transaction is durable.
 
-        After a time-out, or when its outcome is not known, it may be called again.
+        It may be called again after a timeout, or if the outcome is unknown.
 
         Raises:
-            KafkaRetriableException: not everything was stored in time; the commit was not asked for.
-            TransactionAbortableException: it cannot be committed, because a row failed: `abort_transaction`.
+            KafkaRetriableException: not all records were stored in time; no commit was requested.
+            TransactionAbortableException: a row failed, so it cannot be committed; call `abort_transaction`.
             ProducerFencedException: another producer has the transactional id; nothing was committed.
-            CommitOutcomeUnknownException: the commit was asked for and not answered.
+            CommitOutcomeUnknownException: the request to commit got no answer.
         """
         deadline = self._clock() + timeout_s
         with self._state:
@@ -228,12 +228,12 @@ class TransactionalProducer(ColumnProducer):
     def abort_transaction(self, timeout_s: float) -> None:
         """Aborts the open transaction: none of its records count, and receipts do not report the rest.
 
-        After a time-out it may be called again.
+        It may be called again after a timeout.
 
         Raises:
             KafkaRetriableException: the coordinator did not answer in time.
             ProducerFencedException: another producer has the transactional id.
-            CommitOutcomeUnknownException: it may have been committed; ask by `commit`.
+            CommitOutcomeUnknownException: it may have been committed; call `commit` to find out.
         """
         with self._state:
             self._check_open()
@@ -299,7 +299,7 @@ class TransactionalProducer(ColumnProducer):
         self._stopped = False
         self._failed = None
         self._discards = False
-        # What ends the producer meanwhile is kept as its failure.
+        # An error that ends the producer meanwhile is kept as its failure.
         with contextlib.suppress(KafkaException):
             self._transaction.abort(outstanding=outstanding)
         self._state.notify_all()
@@ -314,7 +314,7 @@ class TransactionalProducer(ColumnProducer):
 
 
 class _Offsets:
-    """Receipts of offsets: without them nothing may be committed."""
+    """Receipts of offsets: if they fail, the transaction must not be committed."""
 
     def __init__(self, failed: Callable[[FailedDelivery], None]) -> None:
         self._failed = failed

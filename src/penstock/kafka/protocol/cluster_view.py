@@ -162,7 +162,7 @@ _ROWS: Final = (
      "The transaction cannot be committed any more"),
 )  # fmt: skip
 
-#: The errors that a producer may be answered with, by code.
+#: The errors in responses to a producer, by code.
 ERRORS: Final[Mapping[int, ErrorKind]] = MappingProxyType({row[0]: ErrorKind(*row) for row in _ROWS})
 
 
@@ -172,7 +172,7 @@ ID_GONE: Final = frozenset({47, 49, 59, 90})
 BLAMES_SOME: Final = frozenset({10, 18, 32, 87})
 #: After these errors a batch is certainly not stored; after other retriable errors it may be.
 NOT_STORED: Final = frozenset({2, 3, 5, 6, 9, 19, 72, 74, 75, 78, 89, 100, 103})
-#: After these the leader may be another one.
+#: After these errors the leader may have changed.
 LEADER_IN_DOUBT: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 75, 100})
 
 
@@ -201,7 +201,7 @@ class TopicFault:
 
     Attributes:
         kind: The error.
-        unknown: It does not exist, and the broker does not create it.
+        unknown: True if the topic does not exist and the broker does not create it.
     """
 
     kind: ErrorKind
@@ -224,7 +224,7 @@ class ClusterView:
         self._brokers: Mapping[int, BrokerEndpoint] = {}
         self._leaders: dict[str, Mapping[int, int]] = {}
         self._faults: dict[str, TopicFault] = {}
-        #: Topics that have lost partitions, with the time a broker first said so.
+        #: Topics that have lost partitions, with the time of a broker's first such response.
         self._shrunk: dict[str, float] = {}
         #: Requested topics that are unknown, with the time of a broker's first such response.
         self._asked: dict[str, float | None] = {}
@@ -237,7 +237,7 @@ class ClusterView:
         return self._brokers
 
     def want(self, topic: str, now: float) -> None:
-        """Asks for a topic that something is to be sent to; forgets an earlier fault of it."""
+        """Requests the metadata of a topic to send to, and forgets its earlier fault."""
         self._faults.pop(topic, None)
         if topic not in self._leaders and topic not in self._asked:
             self._asked[topic] = None
@@ -258,38 +258,38 @@ class ClusterView:
         return self._faults.get(topic)
 
     def leader(self, topic: str, partition: int) -> int | None:
-        """The broker that leads a partition; None when that is not known or there is none."""
+        """The broker that leads a partition; None if there is none or it is unknown."""
         leader = self._leaders.get(topic, {}).get(partition, -1)
         return leader if leader in self._brokers else None
 
     def is_gone(self, topic: str, partition: int, now: float) -> bool:
-        """True if a partition is gone for good: its topic was made again with fewer.
+        """True if a partition is gone permanently: its topic was created again with fewer partitions.
 
-        For as long as a topic may be unknown that can be the word of a broker which does not know all of it yet.
+        Until the propagation time is over, False: a broker may not know all partitions of a new topic yet.
         """
         missing = topic in self._leaders and partition not in self._leaders[topic]
         return missing and now - self._shrunk.get(topic, now) >= self._propagation_s
 
     def doubt(self, now: float) -> None:
-        """Asks again soon, because an answer did not fit; not more often than the backoff allows."""
+        """Requests metadata soon, because a response contradicts it; not more often than the backoff allows."""
         self._next_question = min(self._next_question, max(now, self._last_question + self._backoff_s))
 
     def question_at(self) -> float:
-        """Returns the time of the next question (monotonic seconds)."""
+        """Returns the time of the next request (monotonic seconds)."""
         return self._next_question
 
     def question(self, now: float) -> list[str]:
-        """The topics to ask for now."""
+        """Returns the topics to request now, and counts the request as sent."""
         self._last_question = now
         self._next_question = now + self._max_age_s
         return sorted({*self._leaders, *self._asked})
 
     def failed(self, now: float) -> None:
-        """A question got no answer."""
+        """Notes that a request got no answer."""
         self._next_question = now + self._backoff_s
 
     def learn(self, told: ClusterMetadata, now: float) -> None:
-        """Take in an answer."""
+        """Takes in a response."""
         if told.brokers:
             self._brokers = told.brokers
         again = False
@@ -307,7 +307,7 @@ class ClusterView:
                 continue
             since = self._asked.get(topic)
             self._asked[topic] = since = now if since is None else since
-            # One that has no partitions yet is about to be made.
+            # A topic without partitions is about to be created.
             code = known.error_code or KafkaError.UNKNOWN_TOPIC_OR_PART
             kind = error_of(code)
             if kind.retriable and now - since < self._propagation_s:

@@ -56,8 +56,8 @@ class Api(IntEnum):
     LIST_TRANSACTIONS = 66
 
 
-#: The version in which each request is sent; a producer with transactions asks for its id in another one, see
-#: `coordinator`.
+#: The version of each request; a producer with transactions requests its id in another version, see
+#: `transaction_coordinator`.
 VERSIONS: Final[Mapping[Api, int]] = MappingProxyType(
     {
         Api.PRODUCE: 8,
@@ -85,7 +85,7 @@ class MalformedResponse(KafkaException):
 
 
 class UnsupportedVersionException(KafkaException):
-    """A broker does not take a request in the version that is spoken here."""
+    """A broker does not support the version of a request that this module sends."""
 
     java_name = "org.apache.kafka.common.errors.UnsupportedVersionException"
 
@@ -138,7 +138,7 @@ def body(payload: memoryview, api: Api) -> FieldReader:
 
 
 class FieldReader:
-    """Reads an answer field by field."""
+    """Reads a response field by field."""
 
     __slots__ = ("_at", "_payload", "_what")
 
@@ -148,7 +148,7 @@ class FieldReader:
         self._at = 0
 
     def integers(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Numbers one after the other."""
+        """Several consecutive numbers."""
         start = self._at
         self._advance(layout.size)
         return layout.unpack_from(self._payload, start)
@@ -203,7 +203,7 @@ class FieldReader:
         return [read_item() for _ in range(length)]
 
     def tags(self) -> None:
-        """Skips tagged fields: none is known here."""
+        """Skips all tagged fields."""
         for _ in range(self._unsigned()):
             self._unsigned()
             self._advance(self._unsigned())
@@ -231,13 +231,13 @@ class FieldReader:
     def array(self, read_item: Callable[[], T]) -> list[T]:
         """Items after their count."""
         length = self.integer(INT32)
-        # Every item has some bytes.
+        # Every item has at least one byte.
         if not 0 <= length <= len(self._payload) - self._at:
             raise self._malformed(f"an array of {length} items")
         return [read_item() for _ in range(length)]
 
     def end(self) -> None:
-        """Checks that the answer ends here."""
+        """Checks that the response ends here."""
         if self._at != len(self._payload):
             raise self._malformed("more bytes than its fields have")
 
@@ -286,8 +286,8 @@ class TopicMetadata:
     """A topic as one broker knows it.
 
     Attributes:
-        error_code: 0, or why the broker says nothing of it.
-        leaders: Partition to the id of the broker that takes its records; -1 when no listed broker does.
+        error_code: 0, or the reason why the broker does not describe the topic.
+        leaders: The id of the broker that leads each partition; -1 if no listed broker does.
     """
 
     error_code: int
@@ -304,7 +304,7 @@ class ClusterMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdentity:
-    """The identity by which brokers know a producer's batches (KIP-98). Without meaning when there is an error code."""
+    """The identity by which brokers recognize a producer's batches (KIP-98). Invalid if there is an error code."""
 
     error_code: int
     producer_id: int
@@ -319,7 +319,7 @@ class LoginAnswer:
         error_code: 0 if the login continues, or is complete.
         error_message: The error, if the broker names it.
         said: The bytes of the SASL mechanism.
-        lifetime_ms: When the session ends, from now; 0 for never.
+        lifetime_ms: The time until the session ends; 0 for never.
     """
 
     error_code: int
@@ -366,11 +366,11 @@ class PartitionAnswer:
 
 # ---------------------------------------------------------------------------------------------------------- requests
 def api_versions_request(correlation: int, client_id: str) -> bytes:
-    """Asks for the versions of all requests that the broker takes.
+    """Asks for the request versions that the broker supports.
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
+        client_id: The name of the client in the broker's log and quotas.
 
     Raises:
         ValueError: The client id has more than 32,767 bytes.
@@ -399,7 +399,7 @@ def init_producer_id_request(correlation: int, client_id: str) -> bytes:
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
+        client_id: The name of the client in the broker's log and quotas.
 
     Raises:
         ValueError: The client id has more than 32,767 bytes.
@@ -410,23 +410,23 @@ def init_producer_id_request(correlation: int, client_id: str) -> bytes:
 
 
 def sasl_handshake_request(correlation: int, client_id: str, mechanism: str) -> bytes:
-    """Asks whether the broker logs in clients by this mechanism.
+    """Asks if the broker supports this mechanism of login.
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
-        mechanism: Kafka's name of it.
+        client_id: The name of the client in the broker's log and quotas.
+        mechanism: Kafka's name of the mechanism.
     """
     return sized(header(Api.SASL_HANDSHAKE, correlation, client_id), string(mechanism))
 
 
 def sasl_authenticate_request(correlation: int, client_id: str, said: bytes) -> bytes:
-    """Says what a mechanism says.
+    """Sends a message of the mechanism.
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
-        said: The bytes of the mechanism.
+        client_id: The name of the client in the broker's log and quotas.
+        said: The message.
     """
     return sized(header(Api.SASL_AUTHENTICATE, correlation, client_id), INT32.pack(len(said)), said)
 
@@ -440,19 +440,19 @@ def produce_request(
     acks: int = -1,
     transactional_id: str | None = None,
 ) -> list[bytes | memoryview]:
-    """Hands over record batches.
+    """Sends record batches.
 
     Args:
         correlation: Number of the request.
-        client_id: What the broker's log and quotas call the client.
-        timeout_ms: How long the broker may wait for its replicas.
-        records: One batch for each of some partitions; a topic's partitions need not be next to each other.
-        acks: The replicas that must have them before the answer: -1 all replicas in sync, 1 the leader, 0 for no
-            answer.
+        client_id: The name of the client in the broker's log and quotas.
+        timeout_ms: The longest time that the broker waits for its replicas.
+        records: At most one batch for each partition; a topic's partitions need not be next to each other.
+        acks: The replicas that must have the records before the broker answers: -1 for all in sync, 1 for the leader, 0
+            for no answer.
         transactional_id: The id of the producer for a transaction.
 
     Returns:
-        The buffers to write one after the other. Those of the batches are among them as they are.
+        The buffers to write, in order; the buffers of the batches are not copied.
 
     Raises:
         ValueError: There are no records, a string has more than 32,767 bytes, or the request more than 2 GiB.
@@ -462,7 +462,7 @@ def produce_request(
     topics: dict[str, list[PartitionRecords]] = {}
     for one in records:
         topics.setdefault(one.topic, []).append(one)
-    # Fields gather in `fields` until the buffers of a batch come between them.
+    # `fields` collects fields up to the buffers of the next batch.
     fields = bytearray(header(Api.PRODUCE, correlation, client_id) + string(transactional_id))
     fields += _PRODUCE_OPTIONS.pack(acks, timeout_ms, len(topics))
     buffers: list[bytes | memoryview] = []
@@ -479,7 +479,7 @@ def produce_request(
 
 # ----------------------------------------------------------------------------------------------------------- answers
 def correlation_of(payload: memoryview) -> int:
-    """The number of the request that is answered.
+    """The number of the request that a response answers.
 
     Raises:
         MalformedResponse: It has fewer than four bytes.
@@ -488,10 +488,10 @@ def correlation_of(payload: memoryview) -> int:
 
 
 def api_versions_response(payload: memoryview) -> tuple[int, Mapping[int, tuple[int, int]]]:
-    """The error code, and by API key the lowest and the highest version that the broker takes.
+    """The error code, and the lowest and highest version that the broker supports, by API key.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.API_VERSIONS)
     error_code = fields.integer(INT16)
@@ -504,7 +504,7 @@ def metadata_response(payload: memoryview) -> ClusterMetadata:
     """The brokers and topics.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.METADATA)
 
@@ -534,10 +534,10 @@ def metadata_response(payload: memoryview) -> ClusterMetadata:
 
 
 def init_producer_id_response(payload: memoryview) -> ProducerIdentity:
-    """The identity that a producer is to use.
+    """Parses the identity that a producer must use.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.INIT_PRODUCER_ID)
     fields.integer(INT32)  # throttle time
@@ -547,10 +547,10 @@ def init_producer_id_response(payload: memoryview) -> ProducerIdentity:
 
 
 def sasl_handshake_response(payload: memoryview) -> tuple[int, Sequence[str]]:
-    """The error code, and the mechanisms that the broker has.
+    """The error code, and the mechanisms that the broker supports.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.SASL_HANDSHAKE)
     error_code = fields.integer(INT16)
@@ -563,7 +563,7 @@ def sasl_authenticate_response(payload: memoryview) -> LoginAnswer:
     """Parses the broker's answer to a login.
 
     Raises:
-        MalformedResponse: It is not what the protocol says.
+        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.SASL_AUTHENTICATE)
     error_code, message, said = fields.integer(INT16), fields.nullable_string(), fields.chunk()

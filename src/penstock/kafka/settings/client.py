@@ -1,7 +1,7 @@
 """The settings of the worker's Kafka clients: from Java's names and rules of precedence to the arguments of a client.
 
-Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect what applies to one client (later
-wins: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
+Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect the settings of one client (later
+ones win: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
 `*.override.` keys of the connector); `translate` turns Java settings into `ClientSettings`. The names themselves are
 data in `table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
 
@@ -75,8 +75,8 @@ __all__ = [
 
 _MAX_INT = str(2**31 - 1)
 
-# Java's defaults, where a client has others of its own. The producer's `batch.size` is an exception: a million bytes
-# are what makes one task fast, and an own value of the user still counts.
+# Java's defaults, where a client has other defaults. The producer's `batch.size` is an exception: a million bytes make
+# one task fast, and a user's own value still takes precedence.
 _JAVA_DEFAULTS: Mapping[ClientKind, Mapping[str, str]] = {
     ClientKind.PRODUCER: {
         "buffer.memory": str(32 << 20),
@@ -107,8 +107,8 @@ _JAVA_DEFAULTS: Mapping[ClientKind, Mapping[str, str]] = {
     },
 }
 
-# Java Connect sends one request at a time without idempotence, for the sake of old brokers: a retry may store records
-# twice. With idempotence the broker drops what it has already, and keeps the order of up to five requests. Invariant 3.
+# For the sake of old brokers, Java Connect sends one request at a time without idempotence: a retry may store records
+# twice. With idempotence the broker drops duplicates, and keeps the order of up to five requests. Invariant 3.
 _WORKER_PRODUCER = {
     "enable.idempotence": "true",
     "acks": "all",
@@ -120,7 +120,7 @@ _NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9._-]")
 _LONGEST_NAME = 160
 _WORKER_CONSUMER = {"auto.offset.reset": "earliest"}
 
-# Java's five minutes are what a topic that matches `topics.regex` would wait for its first reader.
+# With Java's five minutes, a new topic that matches `topics.regex` would wait that long for its first reader.
 _LOOK_FOR_TOPICS_MS = 10_000
 
 
@@ -129,7 +129,7 @@ class ClientSettings:
     """The settings of one client.
 
     Attributes:
-        kind: which client.
+        kind: the kind of client.
         java: all effective Java settings, without Java's own defaults.
         librdkafka: the settings of consumers and admin clients.
         own: the converted values of a producer, by Java's names.
@@ -152,12 +152,12 @@ class ClientSettings:
 
     @property
     def client_id(self) -> str:
-        """The name the brokers see."""
+        """The name that brokers see."""
         return str({**self.librdkafka, **self.own}.get("client.id", "penstock"))
 
     @property
     def refresh_s(self) -> float:
-        """The seconds between looks for new topics of a sink's pattern: `metadata.max.age.ms`, or a shorter default."""
+        """The seconds between checks for new topics of a sink's pattern: `metadata.max.age.ms` or a shorter default."""
         return int(self.librdkafka.get("topic.metadata.refresh.interval.ms", _LOOK_FOR_TOPICS_MS)) / 1000
 
     @property
@@ -191,7 +191,7 @@ class ClientSettings:
                 )
 
     def log_unused(self, logger: logging.Logger) -> None:
-        """One line for each setting that changes nothing."""
+        """Logs one line for each setting without effect."""
         for left_out in self.unused:
             logger.warning(
                 "The %s %s does not use %s = %s: %s",
@@ -244,12 +244,12 @@ def sink_instance_id(worker: str, connector: str, task: int) -> str:
 
 
 def dead_letter_producer_id(connector: str, task: int) -> str:
-    """The client id of the producer of a sink task's dead letters."""
+    """The client id of the producer of a sink task's dead letter records."""
     return f"connector-dlq-producer-{connector}-{task}"
 
 
 def dead_letter_admin_id(connector: str, task: int) -> str:
-    """The client id of the admin client that makes the dead letter topic."""
+    """The client id of the admin client that creates the dead letter topic."""
     return f"connector-dlq-adminclient-{connector}-{task}"
 
 
@@ -266,14 +266,14 @@ def producer_settings(
     transactional_id: str | None = None,
     forced: Mapping[str, str] = MappingProxyType({}),
 ) -> ClientSettings:
-    """A producer of a source task or of dead letters.
+    """The settings of a producer of a source task or of dead letter records.
 
     Args:
         worker: the worker's properties, placeholders resolved.
         connector: the connector's configuration, placeholders resolved.
         client_id: the default, see `source_producer_id` and `dead_letter_producer_id`.
-        transactional_id: of a producer with transactions, which is idempotent whatever a user sets.
-        forced: settings of the worker's own that count whatever a user sets.
+        transactional_id: the id of a producer with transactions, which is idempotent whatever a user sets.
+        forced: the worker's own settings, which override a user's.
     """
     own, kept = _own(worker, connector, ClientKind.PRODUCER)
     own |= forced
@@ -307,7 +307,7 @@ def consumer_settings(
     instance_suffix: str = "",
     forced: Mapping[str, str] = MappingProxyType({}),
 ) -> ClientSettings:
-    """The consumer of a sink task.
+    """The settings of the consumer of a sink task.
 
     Args:
         worker: the worker's properties, placeholders resolved.
@@ -315,8 +315,8 @@ def consumer_settings(
         client_id: the default, see `sink_consumer_id`.
         group_id: the default, `connect-<connector>`.
         instance_id: the default of `group.instance.id`, see `sink_instance_id`; None for a dynamic member.
-        instance_suffix: tells the tasks of a connector apart whose user gives a `group.instance.id`.
-        forced: settings of the worker's own that count whatever a user sets.
+        instance_suffix: distinguishes the tasks of a connector if the user sets a `group.instance.id`.
+        forced: the worker's own settings, which override a user's.
     """
     static = {} if instance_id is None else {_INSTANCE: instance_id}
     java = {**_bootstrap(worker), "client.id": client_id, "group.id": group_id, **static, **_WORKER_CONSUMER}
@@ -330,10 +330,10 @@ def consumer_settings(
 def admin_settings(
     worker: Mapping[str, str], connector: Mapping[str, str] | None = None, *, client_id: str
 ) -> ClientSettings:
-    """An admin client of a connector or task, or of the worker itself when `connector` is None.
+    """The settings of an admin client of a connector or task, or of the worker itself if `connector` is None.
 
-    The worker's keys without a prefix apply too; the worker's own settings are no client settings and are dropped.
-    Unused ones cause no warning: they were written for the worker.
+    The worker's keys without a prefix apply too; the worker's own settings are not for clients and are dropped.
+    Unused settings cause no warning, because they are meant for the worker.
     """
     names = setting_names(ClientKind.ADMIN)
     plain = {name: text for name, text in worker.items() if name in names}
@@ -346,15 +346,15 @@ def admin_settings(
 def refused_overrides(
     kind: ClientKind, worker: Mapping[str, str], connector: Mapping[str, str], policy: OverridePolicy
 ) -> tuple[LeftOut, ...]:
-    """The overrides of a connector that cannot be used together with the worker's settings, with the reasons.
+    """The overrides of a connector that conflict with the worker's settings, with the reasons.
 
     Names come without their prefix. Settings that the policy refuses are neither checked nor reported.
 
     Args:
-        kind: which client's settings are looked at.
+        kind: the kind of client.
         worker: the worker's properties, placeholders resolved.
         connector: the connector's configuration, placeholders resolved.
-        policy: what connectors may override.
+        policy: the settings that connectors may override.
     """
     before = refused_for_all(kind, worker)
     allowed, _ = overrides_of(kind, connector, policy)
@@ -377,11 +377,11 @@ def _refused(kind: ClientKind, worker: Mapping[str, str], overridden: Mapping[st
 
 
 def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
-    """Turn Java client settings into what a client is made with.
+    """Translates Java client settings to the settings of the client in use.
 
     Args:
-        kind: which client's settings they are.
-        java: by Java name; names that only librdkafka has are passed on as they are to consumers and admin clients.
+        kind: the kind of client.
+        java: by Java name; settings that only librdkafka has are passed unchanged to consumers and admin clients.
     """
     everything = {**_JAVA_DEFAULTS[kind], **java}
     result: dict[str, RdValue] = {}
@@ -435,7 +435,7 @@ def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
     )
 
 
-#: Looking for more names that were meant would take longer than all else.
+#: More suggestions of names would take longer than everything else.
 _MOST_SUGGESTIONS = 100
 
 
@@ -448,7 +448,7 @@ def _unknown(kind: ClientKind, name: str, text: str, *, suggests: bool) -> LeftO
 
 
 def client_knows(kind: ClientKind, name: str) -> bool:
-    """True if a client takes a setting of this name that no Java client has: one of librdkafka's, unless a producer."""
+    """True if librdkafka has a setting of this name and such a client uses librdkafka; a producer does not."""
     if kind is ClientKind.PRODUCER:
         return False
     found = property_for(name)
@@ -459,7 +459,7 @@ def _may_be_idempotent(own: Mapping[str, str]) -> bool:
     """True if the user's settings of a producer allow idempotence."""
     idempotence = own.get("enable.idempotence")
     if idempotence is not None:
-        # At odds with something else: the client says so, because it was asked for.
+        # If it conflicts with another setting, the client reports that, because the user has set it.
         return idempotence.strip().lower() == "true"
     requests = own.get("max.in.flight.requests.per.connection", "1").strip()
     return (
@@ -505,12 +505,12 @@ def _left_out(name: str, text: str, reason: str) -> LeftOut:
     return LeftOut(name, HIDDEN if is_client_secret(name) else text, reason)
 
 
-#: Facilities of librdkafka that say what its error callback, or the error of the call, says too.
+#: Facilities of librdkafka whose lines repeat its error callback, or the error of the call.
 _SAID_ELSEWHERE: Final = frozenset({"ERROR", "FAIL", "FATAL"})
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """True if a client's own line says anything that the worker does not say otherwise.
+    """True if a client's own line reports something that the worker does not report itself.
 
     The client gives facility, client and text as arguments. With the level DEBUG everything passes.
     """

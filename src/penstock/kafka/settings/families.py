@@ -1,8 +1,8 @@
 """Settings that depend on each other: families that form one value, and settings that adjust or exclude each other.
 
-Main functions: `compression`, `tls`, `sasl`. Each takes all Java settings and gives a value that any Kafka client can
-be made with (`penstock.kafka.settings.security`), and the faults found. `adjust_producer`, `adjust_consumer` and
-`fit_together` adjust and refuse; `LeftOut` is a setting that is not used.
+Main functions: `compression`, `tls`, `sasl`. Each takes all Java settings and returns a value for any Kafka client
+(`penstock.kafka.settings.security`), and the faults found. `adjust_producer`, `adjust_consumer` and `fit_together`
+adjust and refuse; `LeftOut` is a setting that is not used.
 
 Source: org.apache.kafka.common.config.{SslConfigs, SaslConfigs}; org.apache.kafka.common.security.JaasConfig.
 Thread: any; apart from reading key stores, everything is pure.
@@ -26,7 +26,7 @@ V = TypeVar("V")
 
 @dataclass
 class TranslatedFamily(Generic[V]):
-    """The result of one family: its value, faults by Java name, and what was left out by Java name."""
+    """The result of one family: its value, and faults and unused settings by Java name."""
 
     value: V | None = None
     faults: dict[str, str] = field(default_factory=dict)
@@ -34,12 +34,12 @@ class TranslatedFamily(Generic[V]):
 
 
 _JAVA_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
-#: LZ4 has no more than this.
+#: LZ4's highest level.
 _HIGHEST: Final = {"gzip": 9, "lz4": 12, "zstd": 22}
 
 
 def compression(settings: Mapping[str, str]) -> TranslatedFamily[Compression]:
-    """`compression.type` and the level of that type; a level beyond what there is becomes the highest."""
+    """`compression.type` and the level of that type; a level that is too high becomes the highest."""
     part = TranslatedFamily[Compression]()
     kind = settings.get("compression.type", "none").strip()
     if kind not in COMPRESSIONS:
@@ -68,8 +68,8 @@ def compression(settings: Mapping[str, str]) -> TranslatedFamily[Compression]:
 def tls(settings: Mapping[str, str]) -> TranslatedFamily[TlsSettings]:
     """Key and trust stores (PEM as file or text, PKCS12, JKS), host name check, cipher suites, versions.
 
-    They count for encrypted connections only: a worker's file may name the stores of its https listeners. Files are
-    read here.
+    They apply only to encrypted connections, because a worker's file may name the stores of its https listeners. Reads
+    the files.
     """
     part = TranslatedFamily[TlsSettings]()
     word = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
@@ -251,7 +251,7 @@ def _trusted_by_endpoint(settings: Mapping[str, str]) -> str:
     try:
         return trusted_certificates(settings)
     except ConfigException:
-        # Where brokers need it, `tls` has said so.
+        # If brokers need it, `tls` has reported the fault.
         return ""
 
 
@@ -325,13 +325,13 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 #: The number of requests in flight whose sequence numbers a broker remembers.
 IDEMPOTENT_REQUESTS = 5
-# As Java's: an optional protocol, which is not looked at, and a host with its port.
+# As in Java: an optional protocol, which is ignored, and a host with its port.
 _ADDRESS = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A setting that is not used, or must not be: with its value (secrets hidden) and why."""
+    """A setting that is not used, or must not be, with its value (secrets hidden) and the reason."""
 
     name: str
     value: str
@@ -342,9 +342,9 @@ def adjust_producer(java: Mapping[str, str], result: Mapping[str, RdValue], refu
     """Checks settings of a producer that depend on each other.
 
     Args:
-        java: all settings, defaults among them.
+        java: all settings, including defaults.
         result: the converted values.
-        refused: gets settings that conflict.
+        refused: receives conflicting settings.
     """
     for address in items(java.get("bootstrap.servers", "")):
         found = _ADDRESS.fullmatch(address)
@@ -373,10 +373,10 @@ def adjust_consumer(
     """Adjusts settings of a consumer that depend on each other.
 
     Args:
-        java: all settings, defaults among them.
+        java: all settings, including defaults.
         defaults: Java's defaults, to report only settings that were set.
         result: the converted values; some are changed.
-        unused: gets settings that have no effect in combination with others.
+        unused: receives settings that have no effect in combination with other settings.
     """
     # The client commits nothing by itself, whatever is set.
     result["enable.auto.commit"] = False
@@ -389,19 +389,19 @@ def adjust_consumer(
         session = int(result.get("session.timeout.ms", 45_000))
         result["session.timeout.ms"] = min(session, int(result.get("max.poll.interval.ms", 300_000)))
     if "fetch.max.bytes" in result:
-        # librdkafka refuses a fetch that is smaller than the largest message that a producer may send, even though
-        # there is no producer here. Either setting is at least 1000 there. A larger message still arrives.
+        # librdkafka requires that a fetch is at least as large as the largest message that a producer may send, even
+        # without a producer, and that either is at least 1000. A larger message still arrives.
         result["fetch.max.bytes"] = max(1000, int(result["fetch.max.bytes"]))
         result.setdefault("message.max.bytes", min(1_000_000, result["fetch.max.bytes"]))
 
 
 def fit_together(result: dict[str, RdValue]) -> None:
-    """Adjusts what librdkafka refuses together in a client of any kind, and Java does not.
+    """Adjusts combinations of settings that librdkafka refuses in any client and Java accepts.
 
     Args:
         result: the converted values; some are changed.
     """
     first, longest = int(result.get("reconnect.backoff.ms", 100)), int(result.get("reconnect.backoff.max.ms", 10_000))
     if first > longest:
-        # As in Java, where all pauses are then as long as the longest.
+        # As in Java: all pauses are then as long as the longest.
         result["reconnect.backoff.ms"] = longest

@@ -29,9 +29,9 @@ class Property:
     Attributes:
         name: Its name.
         clients: "C" for consumers, "P" for producers, "*" for every client.
-        type: integer, number, boolean, choice, text, or code for what takes no text.
-        lowest, highest: Of an integer.
-        choices: Of a choice; any case.
+        type: integer, number, boolean, choice, text, or code for settings that take no text.
+        lowest, highest: The range of an integer.
+        choices: The values of a choice, in any letter case.
     """
 
     name: str
@@ -61,7 +61,7 @@ _SHELL: Final = "it is part of a command that the worker's shell runs"
 _FILE: Final = "the worker would read a file for it with its own rights"
 _PROGRAM: Final = "it is for the program that uses librdkafka"
 
-#: Settings that only the worker's file may give, and why, or what to use instead. Names of Java's clients are in
+#: Settings that only the worker's file may set, with the reason or the alternative. Names of Java's clients are in
 #: `table`.
 _KEPT: Final[Mapping[str, str]] = {
     "builtin.features": _PROGRAM,
@@ -91,7 +91,7 @@ _KEPT: Final[Mapping[str, str]] = {
     "ssl.key.location": f"{_FILE}; use ssl.keystore.location or ssl.keystore.key",
     "topic.blacklist": "its patterns are run without a limit of time; use topics or topics.regex",
 }
-#: The same for all names that begin so, whether or not this version of the library has them.
+#: The same for all names with these prefixes, whether or not this version of the library has them.
 _KEPT_FAMILIES: Final[Mapping[str, str]] = {
     "plugin.": _LIBRARY,
     "ssl.engine": _LIBRARY,
@@ -105,7 +105,7 @@ _KEPT_FAMILIES: Final[Mapping[str, str]] = {
 _OF_PYTHON: Final = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery", "partitioner_callback"})
 _CODE: Final = "it takes code, and none can be given in a configuration"
 
-#: Texts that open nothing by themselves; each other text is in one of the tables here.
+#: Texts that open no file or connection by themselves; every other text setting is in one of the tables here.
 PLAIN_TEXTS: Final = frozenset(
     {
         "bootstrap.servers",
@@ -144,7 +144,7 @@ PLAIN_TEXTS: Final = frozenset(
         "transactional.id",
     }
 )
-#: Texts that must not be shown.
+#: Settings whose texts must not be shown.
 _SECRETS: Final = frozenset(
     {
         "sasl.oauthbearer.assertion.private.key.passphrase",
@@ -161,7 +161,7 @@ _SECRETS: Final = frozenset(
 
 
 def property_for(name: str) -> Property | None:
-    """The setting of this name that can be given as text; None where the library has none."""
+    """The setting of this name that can be given as text; None if the library has none."""
     found = PROPERTIES.get(name)
     return None if found is None or found.type == "code" else found
 
@@ -176,7 +176,7 @@ def is_secret_of_librdkafka(name: str) -> bool:
 
 
 def reason_kept_from_connectors(name: str) -> str | None:
-    """The reason why only the worker's file may give a client this setting; None where a connector may.
+    """The reason why only the worker's file may set this for a client; None if a connector may.
 
     >>> reason_kept_from_connectors("plugin.library.paths")
     'it loads a library into the worker'
@@ -191,14 +191,14 @@ def reason_kept_from_connectors(name: str) -> str | None:
 
 
 def kept_from_connectors() -> Mapping[str, str]:
-    """The settings of the installed library that only the worker's file may give, with the reasons, by name."""
+    """The settings of the installed library that only the worker's file may set, by name, with the reasons."""
     names = sorted({*_KEPT, *PROPERTIES, *_OF_PYTHON})
     found = {name: reason_kept_from_connectors(name) for name in names}
     return {name: reason for name, reason in found.items() if reason is not None}
 
 
 def fault_of(name: str, text: str) -> str | None:
-    """Returns what is wrong with the text of a setting that the library has, or None if the library may be given it."""
+    """Returns the fault in the text of a setting of the library, or None if the library may have it."""
     found = PROPERTIES[name]
     word = text.strip()
     if found.type == "boolean":

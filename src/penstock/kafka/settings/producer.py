@@ -21,7 +21,7 @@ from penstock.kafka.settings.values import NONE, Compression, RdValue, items
 _ACKS: Final = {"all": -1, "0": 0, "1": 1}
 #: More requests in flight are not faster, and idempotence does not allow more.
 _MOST_UNDER_WAY: Final = 5
-#: Java's default: partitions take turns as often as there, though the record batches may be larger.
+#: Java's default: partitions change as often as in Java, although the record batches may be larger.
 _JAVA_BATCH_SIZE: Final = 16_384
 _BATCH_SIZE: Final = 1_000_000
 _ADDRESS: Final = re.compile(r"(?:[^/]*://)?(.*):([0-9]+)")
@@ -46,19 +46,20 @@ class ColumnSettings:
         compression: The compression of record batches.
         requests: The largest number of requests in flight to one broker.
         retries: The number of retries of a record batch.
-        request_timeout: How long an answer may take.
-        delivery_timeout: How long a record may take in all.
-        connect_timeout: How long connecting may take, and then encrypting.
-        reconnect_backoff, reconnect_backoff_max: Between two tries to connect; doubled each time up to the second.
-        retry_backoff, retry_backoff_max: The same before something is sent again.
-        metadata_max_age: How old what is known of the cluster may be.
-        idle: After this an unused connection is closed; 0 for never.
-        send_buffer, receive_buffer: Of the system, for each connection; 0 for its default.
-        canonical_names: Whether the bootstrap servers are asked by their canonical names.
-        rebootstrap: Whether the bootstrap servers are asked again when no known broker can be reached.
-        tls: How connections are encrypted; None where they are not.
-        sasl: How the producer logs in; None where it does not.
-        propagation: How long a topic may be unknown to a broker.
+        request_timeout: The timeout of a response.
+        delivery_timeout: The timeout of a record in total.
+        connect_timeout: The timeout for connecting, and then for encryption.
+        reconnect_backoff, reconnect_backoff_max: The wait between two attempts to connect; doubled each time up to the
+            second value.
+        retry_backoff, retry_backoff_max: The same before a request is sent again.
+        metadata_max_age: The maximum age of the metadata of the cluster.
+        idle: The time after which an unused connection is closed; 0 for never.
+        send_buffer, receive_buffer: The system's buffers of each connection; 0 for its default.
+        canonical_names: True to connect to the bootstrap servers by their canonical names.
+        rebootstrap: True to ask the bootstrap servers again when no known broker can be reached.
+        tls: The encryption of connections; None without encryption.
+        sasl: The login; None without login.
+        propagation: The longest time for which a topic may be unknown to a broker.
     """
 
     bootstrap: tuple[BrokerEndpoint, ...]
@@ -155,11 +156,11 @@ def own_connections(client: ClientSettings) -> ColumnSettings:
 
 
 def _addresses(text: RdValue) -> tuple[BrokerEndpoint, ...]:
-    """The addresses in a list of them, as Kafka writes it."""
+    """The addresses in a list as Kafka writes it."""
     found = [found for found in map(_ADDRESS.fullmatch, items(str(text))) if found is not None]
     return tuple(BrokerEndpoint(one[1].strip("[]"), int(one[2])) for one in found)
 
 
 def backoff(first: float, longest: float, attempts: int) -> float:
-    """Seconds to wait after this many attempts before: doubled each time."""
+    """The wait in seconds after this many attempts; doubled each time."""
     return min(longest, first * 2.0 ** min(attempts, 30))

@@ -26,10 +26,10 @@ class TlsSettings:
     Attributes:
         trusted: Certificates, PEM; empty for the system's.
         keys: The client's certificates for brokers, the first of each kind of key; empty for none.
-        check_name: Whether a broker's certificate must be for its name.
+        check_name: True if a broker's certificate must be for its host name.
         ciphers: Java's names of cipher suites; empty for OpenSSL's own.
         versions: Java's names of the versions of TLS; empty for all.
-        key_location: Where the keys are from, for messages.
+        key_location: The origin of the keys, for messages.
     """
 
     trusted: str = field(default="", repr=False)
@@ -51,7 +51,7 @@ class TokenSettings:
         assertion: `sasl.oauthbearer.assertion.*` by the rest of the name, as texts; for the grant type jwt-bearer.
         trusted: Trusted certificates, PEM, in addition to the system's.
         connect_timeout, read_timeout: The timeouts of a request, in seconds.
-        backoff, backoff_max: Between two requests that failed, in seconds.
+        backoff, backoff_max: The wait between two failed requests, in seconds.
     """
 
     url: str
@@ -73,8 +73,8 @@ class KerberosSettings:
 
     Attributes:
         service: The first part of the brokers' principals.
-        principal: Of the client; empty for that of the key table or the ticket.
-        keytab: The file of its key; empty for a ticket that is there.
+        principal: The client's principal; empty for that of the key table or the ticket.
+        keytab: The file of its key; empty for an existing ticket.
         kinit: `sasl.kerberos.kinit.cmd`, empty for the default.
     """
 
@@ -106,7 +106,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """Creates the TLS context of the worker's own connections.
 
     Raises:
-        ConfigException: OpenSSL takes a key, a certificate or the cipher suites not.
+        ConfigException: OpenSSL rejects a key, a certificate or the cipher suites.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -124,7 +124,7 @@ def client_context(settings: TlsSettings) -> ssl.SSLContext:
 
 
 def librdkafka_tls(settings: TlsSettings) -> dict[str, RdValue]:
-    """The same for librdkafka, which takes one key."""
+    """The encryption in librdkafka's settings, which take one key."""
     found: dict[str, RdValue] = {}
     if settings.trusted:
         found["ssl.ca.pem"] = settings.trusted
@@ -145,7 +145,7 @@ _ASSERTION = {"template.file": "jwt.template.file"}
 
 
 def librdkafka_sasl(settings: SaslSettings) -> dict[str, RdValue]:
-    """The same for librdkafka."""
+    """The login in librdkafka's settings."""
     found: dict[str, RdValue] = {"sasl.mechanism": settings.mechanism}
     if settings.username:
         found |= {"sasl.username": settings.username, "sasl.password": settings.password}

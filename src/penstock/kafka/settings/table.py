@@ -1,11 +1,11 @@
 """Every setting of Kafka 4.3's producer, consumer and admin clients, and its treatment here.
 
 Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`, `is_client_secret`. A row is one of four kinds:
-used (a conversion, and for consumer and admin librdkafka's names), one of a family that is read together (`families`),
+used (a conversion, and for consumer and admin librdkafka's names), part of a family that is read together (`families`),
 not needed (with the reason), or refused (with the reason and what to do instead). The producer is the worker's own; it
 uses converted values by Java's names, and `java_name_of` translates librdkafka's names. `OverridePolicy`
-(`parse_policy`, `policy_of`) says which settings a connector may override; `overrides_of` checks only names, before any
-value is used.
+(`parse_policy`, `policy_of`) decides which settings a connector may override; `overrides_of` checks only names, before
+any value is used.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
 librdkafka's CONFIGURATION.md; KIP-458; org.apache.kafka.connect.connector.policy.
@@ -35,7 +35,7 @@ class ClientKind(Enum):
 
 
 class SettingFamily(Enum):
-    """Settings that only mean something together."""
+    """Settings that have a meaning only together."""
 
     COMPRESSION = "compression"
     TLS = "tls"
@@ -50,7 +50,7 @@ class Treatment(Enum):
     NOT_NEEDED = "not needed"
     """It has no counterpart and nothing is lost without it; a value that was set is logged with the reason."""
     REFUSED = "refused"
-    """Going on without it would do something else than asked: the client is not made, unless the value is harmless."""
+    """Ignoring it would change the result: the client is not created, unless the value is harmless."""
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,9 @@ class Setting:
         treatment: the treatment of the setting.
         targets: librdkafka's names that get the converted value; none for a setting of only the producer.
         convert: converts the text to the client's value.
-        family: read together with others; `targets` is empty then.
+        family: the family of settings that it is read with; `targets` is empty then.
         reason: why it is not needed or refused, and what to do.
-        harmless: values of a refused setting that ask for nothing.
+        harmless: values of a refused setting that change nothing.
         secret: the value must not be shown.
     """
 
@@ -179,7 +179,7 @@ _PRODUCING = [
     _own("max.request.size", value.integer(1, 1_000_000_000)),
     _own("metadata.recovery.strategy", _RECOVERY),
     _own("partitioner.class", value.partitioner),
-    # With the class: a class that is set wins, as in Java.
+    # Read with the class: a class that is set takes precedence, as in Java.
     _own("partitioner.ignore.keys", value.boolean),
     _own("request.timeout.ms", value.integer(1, _MAX)),
     _own("retries", value.integer(0, _MAX)),
@@ -415,12 +415,12 @@ _BY_CLIENT = _index()
 
 
 def setting_for(kind: ClientKind, name: str) -> Setting | None:
-    """The row of a Java setting, or None when that client has none of this name."""
+    """The row of a Java setting, or None if that client has no setting of this name."""
     return _BY_CLIENT[kind].get(name)
 
 
 def is_client_secret(name: str) -> bool:
-    """True if the value of a client's setting, whichever client it is given to, must not be shown.
+    """True if the value of a setting must not be shown, whichever client gets it.
 
     A setting that a client does not have, or that only librdkafka has, is still a secret.
 
@@ -476,7 +476,7 @@ _NAMES: Final = {
 
 
 def java_name_of(kind: ClientKind, name: str) -> str | None:
-    """The Java setting that was probably meant; None where none is near.
+    """The Java setting that was probably meant; None if no name is close.
 
     >>> java_name_of(ClientKind.PRODUCER, "message.max.bytes"), java_name_of(ClientKind.PRODUCER, "compresion.type")
     ('max.request.size', 'compression.type')
@@ -508,7 +508,7 @@ class OverridePolicy:
     allowed: frozenset[str] | None = None
 
     def refusal(self, setting: str) -> str | None:
-        """The reason why a client setting, without prefix, may not be overridden; None where it may.
+        """The reason why a client setting, without prefix, may not be overridden; None if it may.
 
         >>> OverridePolicy().refusal("plugin.library.paths")
         "A connector may not set 'plugin.library.paths', whatever the policy: it loads a library into the worker."
@@ -555,9 +555,9 @@ def policy_of(worker: Mapping[str, str]) -> OverridePolicy:
 def overrides_of(
     kind: ClientKind, connector: Mapping[str, str], policy: OverridePolicy
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The client settings that a connector gives and may give, and the reasons against the others, by name.
+    """The client settings that a connector may override, and the reasons against its other overrides, by name.
 
-    Names are without the prefix; nothing is done with the values.
+    Names are without the prefix; values are not used.
 
     >>> given = {"consumer.override.client.rack": "a", "consumer.override.plugin.library.paths": "b"}
     >>> allowed, refused = overrides_of(ClientKind.CONSUMER, given, OverridePolicy())

@@ -21,7 +21,7 @@ _JAVA_RANGES = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 
 
 def java_number(text: str, java_type: str = "INT") -> int:
-    """Parse as Kafka's ConfigDef does.
+    """Parses a text as Kafka's ConfigDef does.
 
     Raises:
         ValueError: not a number, or out of the type's range.
@@ -36,7 +36,7 @@ def java_number(text: str, java_type: str = "INT") -> int:
 
 
 def java_boolean(text: str) -> bool:
-    """Parse as Kafka's ConfigDef does.
+    """Parses a text as Kafka's ConfigDef does.
 
     Raises:
         ValueError: neither true nor false.
@@ -55,12 +55,12 @@ def items(text: str) -> list[str]:
 def integer(
     lowest: int, highest: int, *, java_type: str = "INT", java_lowest: int = 0, zero_for_minus_one: bool = False
 ) -> Conversion:
-    """A number that Java allows in a wider range than librdkafka: what is beyond is taken to the nearest end.
+    """A number that Java allows in a wider range than librdkafka; a value beyond becomes the nearest limit.
 
     Args:
         lowest: librdkafka's smallest value.
         highest: librdkafka's largest value.
-        java_lowest: what Java's validator asks for.
+        java_lowest: the smallest value that Java's validator accepts.
         zero_for_minus_one: Java's -1 ("the operating system's" or "never") is 0 here.
     """
 
@@ -81,7 +81,7 @@ def boolean(text: str) -> bool:
 
 
 def same(text: str) -> str:
-    """Text that both clients understand alike."""
+    """A text with the same meaning for both clients."""
     return text
 
 
@@ -91,7 +91,7 @@ def trimmed_list(text: str) -> str:
 
 
 def one_of(values: Mapping[str, str], *, ignore_case: bool = False) -> Callable[[str], str]:
-    """A setting with named values, given as Java's word to librdkafka's."""
+    """A setting with named values: librdkafka's word for each of Java's."""
 
     def convert(text: str) -> str:
         word = text.strip().lower() if ignore_case else text.strip()
@@ -102,7 +102,7 @@ def one_of(values: Mapping[str, str], *, ignore_case: bool = False) -> Callable[
     return convert
 
 
-#: The prefix of a reset by duration; milliseconds follow. librdkafka has none: `consumer_offsets` implements it.
+#: The prefix of a reset by duration; milliseconds follow. librdkafka has none: `StartOffsets` implements it.
 BY_DURATION = "by_duration:"
 _DURATION = re.compile(
     r"([-+]?)P(?:([-+]?\d+)D)?(?:T(?=[-+\d])(?:([-+]?\d+)H)?(?:([-+]?\d+)M)?(?:([-+]?\d+)(?:[.,](\d{0,9}))?S)?)?",
@@ -128,7 +128,7 @@ def offset_reset(text: str) -> str:
 
 
 def _millis_of_duration(text: str) -> int | None:
-    """Milliseconds of what `java.time.Duration.parse` takes; None of all else."""
+    """The milliseconds of a text that `java.time.Duration.parse` accepts; None for any other text."""
     match = _DURATION.fullmatch(text)
     if match is None or not any(match.groups()[1:]):
         return None
@@ -149,8 +149,8 @@ _ASSIGNORS = {
 def assignors(text: str) -> str:
     """`partition.assignment.strategy`: Java class names, or librdkafka's own words.
 
-    The first decides whether rebalancing is eager or cooperative, and those of the other kind are left out, because
-    librdkafka refuses a mixture. Java's default mixture (range, then cooperative-sticky) works as range too.
+    The first decides whether rebalancing is eager or cooperative. Strategies of the other kind are left out, because
+    librdkafka refuses a mixture. Java's default mixture (range, then cooperative-sticky) becomes range.
 
     >>> assignors("org.apache.kafka.clients.consumer.RangeAssignor, class a.CooperativeStickyAssignor")
     'range'
@@ -177,7 +177,7 @@ _PARTITIONERS = {
 
 
 def partitioner(text: str) -> str:
-    """`partitioner.class`: the stock classes of Java's clients, those of Kafka before 4.0 among them."""
+    """`partitioner.class`: the stock classes of Java's clients, including those of Kafka before 4.0."""
     name = text.strip().removeprefix("class ")
     if name not in _PARTITIONERS:
         raise ValueError(
@@ -202,7 +202,7 @@ class Compression:
 
     Attributes:
         code: Its number in a batch's attributes: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.
-        level: Kafka's default if None. Of no meaning for none and snappy.
+        level: Kafka's default if None. Ignored for none and snappy.
 
     Source: KIP-390, "Support Compression Level".
     """
@@ -212,7 +212,7 @@ class Compression:
 
     @classmethod
     def named(cls, name: str, level: int | None = None) -> Compression:
-        """By the name that `compression.type` has for it.
+        """The compression of this name, as in `compression.type`.
 
         Raises:
             ValueError: There is no such compression.

@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 _Error = ck.KafkaError
 _MISSING: Final = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
 _DENIED: Final = frozenset({_Error.TOPIC_AUTHORIZATION_FAILED, _Error.CLUSTER_AUTHORIZATION_FAILED})
-#: A topic that another worker makes at this moment is known to all brokers a little later.
+#: All brokers know a topic that another worker is creating only a little later.
 _PROPAGATION_S: Final = 10.0
 _PAUSE_S: Final = 0.1
 _BROKER_DEFAULT: Final = -1
@@ -56,11 +56,11 @@ class Kind(Enum):
 #: The default numbers of partitions; the records of the config topic need a total order.
 _PARTITIONS: Final = {Kind.CONFIG: 1, Kind.OFFSET: 25, Kind.STATUS: 5, Kind.BULK: 5}
 _REPLICAS: Final = 3
-#: The topic of bulk work is made by any worker, a standalone one on a single broker among them.
+#: Any worker may create the topic of bulk work, even a standalone one on a single broker.
 _BULK_REPLICAS: Final = -1
 #: The default names of the topics.
 _NAMES: Final = {Kind.BULK: "penstock-bulk"}
-#: Settings of the worker that are none of the topic's; the last one is a standalone worker's.
+#: Settings of the worker that do not belong to the topic; the last one is a standalone worker's.
 _OWN: Final = ("topic", "partitions", "replication.factor", "file.filename")
 
 
@@ -89,7 +89,7 @@ class InternalTopic:
         """The topic of this kind that a worker's settings describe.
 
         Raises:
-            ConfigException: No topic is named, or a number is none that makes sense.
+            ConfigException: No topic is named, or a number is invalid.
         """
         named_by = f"{kind.value}.topic"
         name = worker.get(named_by, _NAMES.get(kind, "")).strip()
@@ -116,7 +116,7 @@ class InternalTopic:
 
     @classmethod
     def of_connector(cls, worker: Mapping[str, str], name: str) -> InternalTopic:
-        """The offsets topic that a source connector names for itself; it is made as the worker's own would be.
+        """The offsets topic that a source connector names for itself; it is created like the worker's own.
 
         Args:
             worker: The worker's settings.
@@ -154,7 +154,7 @@ def ensure(admin: TopicAdmin, topic: InternalTopic) -> None:
 
 
 class _NotMadeException(KafkaException):
-    """The right to make a topic is missing."""
+    """The right to create a topic is missing."""
 
 
 def _number(worker: Mapping[str, str], setting: str, default: int) -> int:
@@ -171,7 +171,7 @@ def _number(worker: Mapping[str, str], setting: str, default: int) -> int:
 
 
 def _made(admin: TopicAdmin, topic: InternalTopic) -> bool:
-    """Makes the topic; False when another worker was faster."""
+    """Creates the topic; False if another worker was faster."""
     try:
         admin.create_topic(topic)
     except AlreadyExistsException:
@@ -211,7 +211,7 @@ def _refuse(admin: TopicAdmin, topic: InternalTopic, error: KafkaException) -> N
 
 
 def _await(admin: TopicAdmin, name: str) -> TopicDescription:
-    """The topic that another worker has made a moment ago."""
+    """The topic that another worker has just created."""
     pause = threading.Event()
     for _ in range(int(_PROPAGATION_S / _PAUSE_S)):
         if (found := admin.describe_topics([name]).get(name)) is not None:
@@ -288,7 +288,7 @@ class MadeLog:
         self._log: TopicLog | None = None
 
     def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
-        """See ``TopicLog``; the topic is made first when it is missing.
+        """See ``TopicLog``; creates a missing topic first.
 
         Raises:
             ConfigException: the topic cannot be used.

@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass
 class _Round(Generic[T]):
-    """One question with all who wait for its answer."""
+    """One request, and the callers that wait for its answer."""
 
     done: bool = False
     answer: T | None = None
@@ -119,7 +119,7 @@ _HELD_UP_AGAIN_S: Final = 10.0
 
 @dataclass(frozen=True)
 class _Seen:
-    """A topic at one moment: which one it is, and where its partitions end."""
+    """A topic at one moment: its id, and the ends of its partitions."""
 
     topic_id: str
     ends: Mapping[int, int]
@@ -141,9 +141,9 @@ class TopicLog:
 
     Args:
         topic: Its name; it exists (see ``penstock.kafka.topic_log.internal_topics``).
-        settings: Of its clients.
-        admin: Asked for ends of partitions; may be shared by several logs, and outlives them.
-        make_consumer: Makes the client that reads.
+        settings: The settings of its clients.
+        admin: Queries the ends of partitions; several logs may share it, and it outlives them.
+        make_consumer: Creates the client that reads.
         clock: Monotonic seconds.
     """
 
@@ -218,13 +218,13 @@ class TopicLog:
 
     # ------------------------------------------------------------------ requests, any thread but the log's own
     def read_to_end(self, timeout_s: float) -> None:
-        """Waits until everything that is in the topic now has been handed over.
+        """Waits until the handler has received everything that is in the topic now.
 
-        Calls that come together share one question for where that end is.
+        Concurrent calls share one request for the end of the topic.
 
         Raises:
             KafkaRetriableException: It took longer.
-            KafkaException: The log is closed, or the topic must not be read.
+            KafkaException: The log is closed, or reading the topic is not allowed.
         """
         deadline = self._clock() + timeout_s
         parts = self._waitable()
@@ -253,7 +253,7 @@ class TopicLog:
             raise self._closed()
         reached = writer.write(entries, timeout_s)
         if not self._known.issuperset(reached):
-            # Into a partition that was added a moment ago.
+            # The record may be in a partition that was added a moment ago.
             parts.question.answer(self._left(deadline))
         self._await(parts, reached, deadline, timeout_s, "reading back what was written")
 
@@ -354,7 +354,7 @@ class TopicLog:
         return seen
 
     def _adopt(self, parts: _Parts, seen: _Seen, before: Mapping[int, int]) -> None:
-        """Reads new partitions, or everything again if records that were read have gone."""
+        """Reads new partitions, or everything again if records that were read are gone."""
         if seen.topic_id != self._topic_id or _lost(seen, before):
             how = "was deleted and created again" if seen.topic_id != self._topic_id else "was truncated"
             logger.error(
@@ -428,5 +428,5 @@ class TopicLog:
 
 
 def _lost(seen: _Seen, before: Mapping[int, int]) -> bool:
-    """True if records that were read are not there any more."""
+    """True if records that were read are gone."""
     return any(seen.ends.get(number, 0) < offset for number, offset in before.items())

@@ -76,7 +76,7 @@ class LogPositions:
         """Waits until all targets were reached.
 
         Returns:
-            False when the time was over before.
+            False if the time was over before that.
 
         Raises:
             KafkaException: The log was closed.
@@ -102,7 +102,7 @@ _Error = ck.KafkaError
 _POLL_S: Final = 0.2
 _AT_ONCE: Final = 2_000
 _CLOSE_S: Final = 5.0
-#: The client keeps trying, because a user may grant the right later; but callers should not wait for that.
+#: The client keeps trying, because a user may grant the right later; callers should not wait for that.
 _REFUSED: Final = frozenset({_Error.TOPIC_AUTHORIZATION_FAILED, _Error.CLUSTER_AUTHORIZATION_FAILED})
 #: The group is only a name here.
 _OF_GROUPS: Final = frozenset({_Error.GROUP_AUTHORIZATION_FAILED})
@@ -157,7 +157,7 @@ class LogReader:
         self._starts: dict[int, int] = {}
         self._generation = positions.generation
         self._thread = threading.Thread(target=self._run, name=f"log-{topic}", daemon=True)
-        #: Why nothing can be read until somebody changes that; None while it can.
+        #: The permanent reason why nothing can be read, until a user fixes it; None if there is none.
         self.refused: str | None = None
 
     @property
@@ -167,7 +167,7 @@ class LogReader:
 
     @property
     def is_own_thread(self) -> bool:
-        """True if this is the thread that hands records over, which must not wait for itself."""
+        """True if this is the thread that calls the handler, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
@@ -208,7 +208,7 @@ class LogReader:
         self._orders.append(order)
 
     def stop(self) -> None:
-        """Ends the thread and lets the consumer go. Safe to call twice, and when it was not started."""
+        """Ends the thread and closes the consumer. Safe to call twice, and if it was not started."""
         self._ending.set()
         if self._thread.ident is None:
             if self._consumer is not None:

@@ -51,7 +51,7 @@ _LEADER: Final = {
     "partitioner.class": "",
     "partitioner.ignore.keys": "false",
 }
-#: A member of the worker's group is another client; this one reads without joining.
+#: Settings of a group member: the log's consumer reads without joining a group.
 _OF_MEMBERS: Final = frozenset(
     {
         "group.instance.id",
@@ -63,7 +63,7 @@ _OF_MEMBERS: Final = frozenset(
         "session.timeout.ms",
     }
 )
-#: Only the leader's producer has one, and its own.
+#: Only the leader's producer has a transactional id, which is its own.
 _OF_TRANSACTIONS: Final = frozenset({"transactional.id", "transaction.two.phase.commit.enable"})
 
 
@@ -124,7 +124,7 @@ def offset_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings
 
 
 def status_log(worker: Mapping[str, str]) -> LogSettings:
-    """The log of the status topic. Its store decides itself if a failed record is sent again.
+    """The log of the status topic. The status store decides if a failed record is sent again.
 
     Raises:
         ConfigException: A setting of the worker cannot be used.
@@ -188,7 +188,7 @@ def connector_offset_log(
 
 
 def on_producers_cluster(config: Mapping[str, str]) -> dict[str, str]:
-    """A connector's configuration whose other clients go to the cluster that its producers write to, if another one.
+    """A connector's configuration whose other clients use the cluster of its producers by default.
 
     Offsets that are written to one cluster and read from another would never be found again.
 

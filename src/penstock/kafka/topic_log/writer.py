@@ -38,7 +38,7 @@ from penstock.kafka.settings.producer import ColumnSettings
 Entry = tuple[bytes, "bytes | None"]
 Done = Callable[["Exception | None"], None]
 
-#: The pause before a record is sent again, at first and at last; it is doubled each time.
+#: The shortest and longest pause before a record is sent again; it is doubled each time.
 _AGAIN_S: Final = (0.1, 5.0)
 
 
@@ -72,7 +72,7 @@ class Acknowledged:
         self.reached: dict[int, int] = {}
 
     def take(self, row: int, error: Exception | None, place: RecordMetadata | None) -> None:
-        """Takes one answer."""
+        """Takes one result."""
         with self._changed:
             self._open -= 1
             if error is not None:
@@ -82,7 +82,7 @@ class Acknowledged:
             self._changed.notify_all()
 
     def is_awaited(self) -> bool:
-        """True if the answers are still awaited."""
+        """True if a caller still waits for the results."""
         return self._awaited
 
     def wait(self, timeout_s: float, trouble: Callable[[], str | None]) -> None:
@@ -144,7 +144,7 @@ class LogWriter:
                 ProducerRecord(self._topic, key, value),
                 partial(answers.take, row),
                 room_s=self._left(deadline),
-                # Records that have waited in vain all that time are not sent any more.
+                # Records that were not sent within that time are not sent any more.
                 wanted=answers.is_awaited,
             )
         answers.wait(self._left(deadline), lambda: self._letters.trouble)
@@ -180,7 +180,7 @@ class LogWriter:
 
 logger = logging.getLogger(__name__)
 
-#: An abort gets so long at least.
+#: The minimum time for an abort.
 _ABORT_S: Final = 1.0
 _STOP_S: Final = 5.0
 
@@ -215,11 +215,11 @@ class TransactionalWriter:
         self._ended = False
 
     def claim(self, timeout_s: float) -> None:
-        """Takes the transactional id from its present owner.
+        """Takes the transactional id from its current owner.
 
         Raises:
             KafkaRetriableException: The cluster did not answer in time.
-            KafkaException: The producer cannot be made, or must not have this id.
+            KafkaException: The producer cannot be created, or may not use this id.
         """
         deadline = self._clock() + timeout_s
         with self._taking_turns(deadline):
@@ -228,7 +228,7 @@ class TransactionalWriter:
                 self._settings, name=self._settings.client_id, each_row=True, stops_at_failure=True
             )
             try:
-                # One that came too late for `stop` to see it.
+                # Fails if `stop` came before it could see this producer.
                 self._check_open()
                 self._producer.init_transactions(self._left(deadline))
             except KafkaException as error:
@@ -296,7 +296,7 @@ class TransactionalWriter:
             raise KafkaException(f"The producer {self._id} is closed")
 
     def _abort(self, deadline: float) -> None:
-        """Ends a transaction that cannot be committed; where that fails the claim is lost."""
+        """Aborts a transaction that cannot be committed; if that fails, the claim is lost."""
         try:
             self._producer.abort_transaction(max(_ABORT_S, self._left(deadline)))
         except KafkaException as error:
@@ -312,7 +312,7 @@ class TransactionalWriter:
         return self._refusal("could not write", error)
 
     def _given_up(self, what: str, error: KafkaException) -> KafkaException:
-        """Gives the claim up after a failure; returns the error for the caller."""
+        """Drops the claim after a failure; returns the error for the caller."""
         if isinstance(error, CommitOutcomeUnknownException):
             why = self._producer.trouble or "the coordinator did not answer in time"
             error = KafkaRetriableException(
