@@ -10,7 +10,7 @@ Start from:
   configuration of connectors and tasks.
 - ``StatusTopicStore``, ``LocalStatusStore`` (``status``): the states of connectors and tasks.
 
-When a source's offsets are written is decided in ``penstock.worker``, by ``penstock.worker.source.offset_commit`` and
-``penstock.worker.source.exactly_once``. The offsets of sinks are in their consumer groups: see
-``penstock.worker.sink.deliveries``. The topics are read and written by ``penstock.kafka.topic_log.log``.
+``penstock.worker.source.offset_commit`` and ``penstock.worker.source.exactly_once`` decide when a source's offsets are
+written. The offsets of sinks are in their consumer groups: see ``penstock.worker.sink.deliveries``.
+``penstock.kafka.topic_log.log`` reads and writes the topics.
 """

@@ -1,9 +1,9 @@
 """The configuration of connectors and tasks: in the config topic of a cluster, or in memory and a file.
 
-Main types: `ConfigTopicStore`, for a cluster: it folds the records into a snapshot as they come, in the same way on
+Main types: `ConfigTopicStore`, for a cluster, folds the records into a snapshot as they arrive, in the same way on
 every worker (`penstock.model.cluster_config`); a write counts once it was read back. `LocalConfigStore`, for a
-standalone worker, folds written records at once; a `ConnectorStore`, the file `FileConnectorStore` of
-`StoredConnector`, keeps connectors and target states over restarts, but no task configurations.
+standalone worker, folds written records at once; a `ConnectorStore`, such as `FileConnectorStore`, keeps connectors
+and target states (`StoredConnector`) over restarts, but no task configurations.
 
 The file does not keep connectors of the command line, which each start creates again from their own files. Entries of
 earlier versions, which stored them too, are removed when the command line names the connector, or over REST. The file
@@ -67,7 +67,7 @@ class ConfigTopicStore:
 
     def start(self, listener: ConfigListener) -> None:
         """See `ConfigStore`."""
-        # A start that has failed may have read a part of the topic.
+        # A failed start may have read a part of the topic.
         self._snapshot = ClusterConfig()
         self._log.start(self._take)
         with self._lock:
@@ -94,8 +94,8 @@ class ConfigTopicStore:
         if leading and self._transactional:
             self._log.write(raw, timeout_s, transactional=True)
             return self._snapshot
-        # Outside of a transaction the last record, which makes the others count, is written when these are stored: of
-        # a set of task configurations that lacks one, readers would take an older one for it.
+        # Without a transaction, the last record, which makes the earlier ones count, is written after they are stored:
+        # if a set lacked a task configuration, readers would use an older one.
         for part in (raw[:-1], raw[-1:]):
             if part:
                 self._log.write(part, max(0.0, deadline - self._clock()))
@@ -146,13 +146,13 @@ _ID_BYTES: Final = 8
 
 
 def kept_id(offsets_file: str) -> str | None:
-    """The id of the worker that owns these offsets; made and kept in ``<offsets file>.id`` the first time.
+    """The id of the worker that owns these offsets; the first call creates it in ``<offsets file>.id``.
 
     Args:
         offsets_file: Its path; its lock is held.
 
     Returns:
-        16 hexadecimal digits; None if no file can be kept there, as next to a device.
+        16 hexadecimal digits; None if there can be no such file, for example next to a device.
     """
     file = Path(offsets_file).absolute()
     if file.exists() and not file.is_file():
@@ -179,12 +179,12 @@ _FORMAT: Final = 1
 
 @dataclass(frozen=True)
 class StoredConnector:
-    """One connector as it was left.
+    """The stored state of one connector.
 
     Attributes:
-        config: Its settings as given.
+        config: Its settings, placeholders unresolved.
         target: Its target state.
-        secrets: The settings that were secrets before, even if its class does not say so; may be left out.
+        secrets: The settings that were secrets before, even if its class does not define them as secrets.
     """
 
     config: Mapping[str, str] = field(repr=False)
@@ -199,10 +199,10 @@ class ConnectorStore(Protocol):
         """All connectors, in the order in which they were first stored."""
 
     def put(self, name: str, connector: StoredConnector) -> None:
-        """Keeps a connector; durable on return."""
+        """Stores a connector; durable on return."""
 
     def remove(self, name: str) -> None:
-        """Forgets a connector; durable on return."""
+        """Removes a connector; durable on return."""
 
 
 class FileConnectorStore:
@@ -237,7 +237,7 @@ class FileConnectorStore:
             raise
 
     def stop(self) -> None:
-        """Releases the file, after a write in progress. Safe to call twice."""
+        """Waits for a write in progress, then releases the file. Safe to call twice."""
         with self._lock:
             handle, self._lock_handle = self._lock_handle, None
         if handle is not None:
@@ -323,7 +323,7 @@ def _encode(connectors: Mapping[str, StoredConnector]) -> bytes:
             for name, one in connectors.items()
         },
     }
-    # Escapes keep characters that UTF-8 cannot encode: JSON bodies may have lone surrogates.
+    # Escapes preserve characters that UTF-8 cannot encode: JSON bodies may have lone surrogates.
     return json.dumps(content, indent=1).encode("ascii") + b"\n"
 
 
@@ -344,9 +344,9 @@ class LocalConfigStore:
     """A `ConfigStore` of one worker.
 
     Args:
-        file: Where connectors outlive the worker; None to forget them at its end. It is started before this store, and
-            stopped after it.
-        except_for: Stored connectors that are passed over at the start: the command line has others of these names.
+        file: The store in which connectors outlive the worker; None to forget them at its end. It is started before
+            this store, and stopped after it.
+        except_for: Stored connectors to skip at the start, because the command line has connectors with these names.
     """
 
     def __init__(self, file: ConnectorStore | None = None, *, except_for: Collection[str] = ()) -> None:
@@ -358,7 +358,7 @@ class LocalConfigStore:
         self._in_memory: set[str] = set()
 
     def start(self, listener: ConfigListener) -> None:
-        """See `ConfigStore`. A stored connector with text that is no valid Unicode is passed over, and stays stored."""
+        """See `ConfigStore`. Skips a stored connector whose text is not valid Unicode; it stays stored."""
         entries: list[Entry] = []
         for name, one in (self._file.connectors() if self._file is not None else {}).items():
             if name in self._except_for:
@@ -410,7 +410,7 @@ class LocalConfigStore:
             return after
 
     def claim(self) -> None:
-        """See `ConfigStore`; there is no other worker to take it from."""
+        """See `ConfigStore`; no other worker has the right."""
 
     def _store(self, name: str, before: ClusterConfig, config: ClusterConfig) -> None:
         """Updates a connector in the file to match the snapshot."""
@@ -433,7 +433,7 @@ def _records(config: ClusterConfig, entries: Sequence[Entry]) -> list[ConfigReco
 
 
 def _stored_name(key: str) -> str | None:
-    """The connector that a record is about, if the record is stored in the file."""
+    """The connector of a record, if the file stores such records."""
     for prefix in ("target-state-", "connector-"):
         if key.startswith(prefix):
             return key.removeprefix(prefix)

@@ -2,8 +2,8 @@
 
 Main types: `OffsetStore`, `TransactionalOffsetStore`, `ConfigStore`, `StatusStore`; `RecordLog` is the topic under the
 stores of a cluster. The file, memory and topic stores implement `OffsetStore`; `penstock.stores.offsets` puts Kafka
-Connect's JSON keys and values on top of it. An offset store knows no more of them than that keys that are equal as JSON
-are one key (`penstock.stores.offsets`).
+Connect's JSON keys and values on top of it. An offset store does not interpret keys and values, except that keys which
+are equal as JSON are one key.
 
 Thread: implementations are called from many threads at once and synchronise themselves.
 """
@@ -17,7 +17,7 @@ from penstock.model import ConnectorStatus, ConnectorTaskId, TaskStatus
 from penstock.model.cluster_config import Change, ClusterConfig, Entry
 
 if TYPE_CHECKING:
-    # It brings the Kafka client, which a standalone worker does not wait for.
+    # Imports the Kafka client, which a standalone worker need not load.
     from penstock.kafka.topic_log.reader import LogRecord
 
 ConfigListener: TypeAlias = Callable[[ClusterConfig, Sequence[Change]], None]
@@ -27,24 +27,24 @@ ConfigListener: TypeAlias = Callable[[ClusterConfig, Sequence[Change]], None]
 class OffsetStore(Protocol):
     """A durable map from key bytes to value bytes, shared by all source tasks of a worker.
 
-    A key that is JSON is found, written and removed in any spelling; it stays stored in the one that came first.
+    A JSON key is found, written and removed in any spelling; it stays stored in its first spelling.
 
     Thread: any; every method may be called concurrently after `start` returned.
     Source: org.apache.kafka.connect.storage.OffsetBackingStore.
     """
 
     def start(self) -> None:
-        """Open the store and read it to its end, so that `get` returns the committed offsets.
+        """Opens the store and reads it to its end, so that `get` returns the committed offsets.
 
         Raises:
             OffsetStoreException: the stored data cannot be read, or another worker holds the store.
         """
 
     def stop(self) -> None:
-        """Release the resources of `start`. Safe to call twice, and after a failed `start`."""
+        """Releases the resources of `start`. Safe to call twice, and after a failed `start`."""
 
     def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """Read the newest committed value of each key.
+        """Reads the newest committed value of each key.
 
         Args:
             keys: key bytes.
@@ -58,14 +58,14 @@ class OffsetStore(Protocol):
         """
 
     def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
-        """Write all entries, durable when this returns. None removes a key.
+        """Writes all entries; durable on return. None removes a key.
 
         Args:
             entries: key bytes to value bytes or None.
             timeout_s: the longest wait, None for the store's own limit.
 
         Raises:
-            OffsetStoreException: the write failed or took too long; it may or may not have happened.
+            OffsetStoreException: the write failed or took too long; the entries may be stored.
         """
 
     def entries(self) -> dict[bytes, bytes]:
@@ -81,19 +81,19 @@ class TransactionalOffsetStore(OffsetStore, Protocol):
 
     @property
     def topic(self) -> str:
-        """The topic that the records go to."""
+        """The topic of the records."""
 
     def records(
         self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records for these entries; first removes their keys from other topics, where they must not remain.
+        """Returns the records for these entries; first removes keys from other topics in which they must not remain.
 
         Raises:
-            OffsetStoreException: it could not be removed in time.
+            OffsetStoreException: a key could not be removed in time.
         """
 
     def written(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Called when the transaction is committed: entries that are kept elsewhere too are copied. Does not wait."""
+        """Called when the transaction is committed: copies entries that are also stored elsewhere. Does not wait."""
 
 
 class ConfigStore(Protocol):
@@ -112,7 +112,7 @@ class ConfigStore(Protocol):
 
         Raises:
             KafkaException: The store cannot be read.
-            ConnectException: The same of a file.
+            ConnectException: The file cannot be read.
         """
 
     def stop(self) -> None:
@@ -120,10 +120,10 @@ class ConfigStore(Protocol):
 
     @property
     def snapshot(self) -> ClusterConfig:
-        """The snapshot of the store, as far as it was read; never waits."""
+        """The snapshot of the records read so far; never waits."""
 
     def refresh(self, timeout_s: float) -> ClusterConfig:
-        """The snapshot with everything that is in the store now; the listener was called with it.
+        """Returns the snapshot with everything that is in the store now; the listener was called with it.
 
         Raises:
             KafkaRetriableException: It took longer.
@@ -141,16 +141,16 @@ class ConfigStore(Protocol):
             A snapshot that has them. The listener was called before.
 
         Raises:
-            ProducerFencedException: This worker is not the leader any more; `claim` makes it that again.
-            KafkaRetriableException: It took longer; the records may be stored all the same.
-            DataException: A key is no valid Unicode.
+            ProducerFencedException: This worker has not claimed the right to write, or another worker has since.
+            KafkaRetriableException: It took longer; the records may still be stored.
+            DataException: A key is not valid Unicode.
         """
 
     def claim(self) -> None:
         """Takes the leader's right to write from any other worker; no effect if the leader needs none.
 
         Raises:
-            KafkaException: It could not be taken.
+            KafkaException: The right could not be taken.
         """
 
 
@@ -176,14 +176,14 @@ class StatusStore(Protocol):
 
         Args:
             status: Its state.
-            safe: True to report nothing if another worker has reported in a later generation of the group.
+            safe: True to report only if no other worker has reported in a later generation of the group.
         """
 
     def forget(self, of: str | ConnectorTaskId) -> None:
         """Removes the state of a connector, or of one task; never waits.
 
-        The tasks of a connector are removed one by one: in a topic they are in other partitions, so that the removal of
-        a connector may be read after the statuses of tasks that a new connector of its name has.
+        The tasks of a connector are removed one by one: their records are in other partitions, so a worker may read
+        the removal of a connector after the statuses of the tasks of a new connector with its name.
         """
 
     def connector(self, name: str) -> ConnectorStatus | None:
@@ -201,31 +201,31 @@ class StatusStore(Protocol):
         """
 
     def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
-        """A task has sent a record to each of these topics, or read one from it; never waits. Called for each batch."""
+        """Notes that a task has written to or read from these topics; never waits. Called for each batch."""
 
     def topics(self, connector: str) -> list[str]:
         """The topics that a connector has used since they were reset, sorted."""
 
     def reset_topics(self, connector: str) -> None:
-        """Forgets them; the next record of a topic notes it again. Never waits."""
+        """Forgets these topics; the next record of a topic notes it again. Never waits."""
 
 
 class RecordLog(Protocol):
     """A compacted topic: `penstock.kafka.topic_log.log.TopicLog`, or its double in tests."""
 
     def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
-        """Hands over the stored records, and then the new ones as they come."""
+        """Passes the stored records to the handler, and then new records as they arrive."""
 
     def stop(self) -> None:
         """Closes the topic."""
 
     def read_to_end(self, timeout_s: float) -> None:
-        """Waits until everything that is there now has been handed over."""
+        """Waits until the handler has received all records that exist now."""
 
     def write(
         self, entries: Sequence[tuple[bytes, bytes | None]], timeout_s: float = 30.0, *, transactional: bool = False
     ) -> None:
-        """Writes records; on return they are stored, and were handed over."""
+        """Writes records; on return they are stored, and the handler has received them."""
 
     def write_async(
         self,

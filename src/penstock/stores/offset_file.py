@@ -52,7 +52,7 @@ class JavaFormatError(ValueError):
 
 
 def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
-    """Serialize the entries as Java does for a map that got them in this order. Invariant 5.
+    """Serializes the entries as Java does for a map that got them in this order. Invariant 5.
 
     >>> encode({b"k": b"v"})[-17:].hex(" ")
     '00 00 00 01 6b 75 71 00 7e 00 02 00 00 00 01 76 78'
@@ -60,7 +60,7 @@ def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
     capacity = _DEFAULT_CAPACITY
     while len(entries) > int(capacity * _LOAD_FACTOR):
         capacity *= 2
-    # Java allocates the table at the first put, and an unallocated table has no threshold.
+    # Java allocates the table at the first put; an unallocated table has no threshold.
     threshold = int(capacity * _LOAD_FACTOR) if entries else 0
     out = bytearray(_MAGIC)
     out.append(_OBJECT)
@@ -85,10 +85,10 @@ def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
 
 
 def decode(data: bytes) -> dict[bytes | None, bytes | None]:
-    """The entries of a serialized map, in stored order; anything else is refused. Invariant 5.
+    """Returns the entries of a serialized map, in stored order; rejects anything else. Invariant 5.
 
     Raises:
-        JavaFormatError: the bytes end too early, hold another class, or are something else altogether.
+        JavaFormatError: the bytes end too early, hold another class, or are not a serialized object.
     """
     return _Reader(data).read_map()
 
@@ -224,24 +224,24 @@ def _name(tag: int) -> str:
     return _NAMES.get(tag, f"the tag 0x{tag:02x}")
 
 
-#: Points of a replacement, for tests that end the process there.
+#: Points of a replacement at which tests end the process.
 TEMPORARY_WRITTEN: Final = "temporary-written"
 RENAMED: Final = "renamed"
 
 
 def lock_path_of(file: Path) -> Path:
-    """The lock file of a file that is replaced with each write: a lock on the file itself would go with it."""
+    """The lock file of a file that is replaced with each write, which would lose a lock on the file itself."""
     return file.with_name(file.name + ".lock")
 
 
 def locked(path: Path) -> IO[bytes]:
-    """Opens a lock file, which is locked until it is closed.
+    """Opens a lock file and locks it until it is closed.
 
     Raises:
         BlockingIOError: Another process has locked it.
-        OSError: It cannot be opened or made.
+        OSError: It cannot be opened or created.
     """
-    # Any user who can open it can lock it.
+    # Any user who can open the file can lock it.
     handle = os.fdopen(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600), "ab")
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -259,7 +259,7 @@ def replace_file(file: Path, content: bytes, at_point: Callable[[str], None] = l
     Args:
         file: The file.
         content: Its new content.
-        at_point: Called with ``TEMPORARY_WRITTEN`` and ``RENAMED`` on the way.
+        at_point: Called with ``TEMPORARY_WRITTEN`` and ``RENAMED`` at these points.
 
     Raises:
         OSError: It cannot be written. The old file is intact, unless only the fsync of the directory failed.
@@ -330,7 +330,7 @@ class FileOffsetStore:
         self._volatile = False
 
     def start(self) -> None:
-        """Take the lock and read the file.
+        """Takes the lock and reads the file.
 
         Raises:
             OffsetStoreException: another worker uses the file, or it cannot be read or is not an offsets file.
@@ -352,7 +352,7 @@ class FileOffsetStore:
             self._started = True
 
     def stop(self) -> None:
-        """Wait for a write in progress, then release the file."""
+        """Waits for a write in progress, then releases the file."""
         with self._condition:
             self._started = False
             self._condition.wait_for(lambda: not self._writing)
@@ -360,7 +360,7 @@ class FileOffsetStore:
             self._condition.notify_all()
 
     def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """The value of each key, None where there is none. Never waits: the entries are in memory."""
+        """The value of each key; None for a key without a value. Never waits, because the entries are in memory."""
         with self._condition:
             self._require_started()
             return {key: self._entries.get(key) for key in keys}
@@ -372,7 +372,7 @@ class FileOffsetStore:
             return self._entries.copy()
 
     def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
-        """Write the entries; they are on the disk when this returns.
+        """Writes the entries; durable on return.
 
         Raises:
             OffsetStoreException: the disk refused (the old content is intact), or the wait for another write took
@@ -383,7 +383,7 @@ class FileOffsetStore:
             self._require_started()
             write = self._next
             for key, value in entries.items():
-                # After the entries of earlier callers: of keys that are equal in another spelling the last one counts.
+                # Added after the entries of earlier callers: of several spellings of a key the last one counts.
                 write.entries.pop(key, None)
                 write.entries[key] = value
             while not write.done and (self._writing or self._next is not write):
@@ -392,7 +392,7 @@ class FileOffsetStore:
                 if write.error is not None:
                     raise OffsetStoreException(str(write.error)) from write.error
                 return
-            # Stop may have come while this write waited for its turn.
+            # `stop` may have been called while this write waited for its turn.
             self._require_started()
             self._next = _Write()
             self._writing = True
@@ -435,7 +435,7 @@ class FileOffsetStore:
         """True if the offsets can only be kept in memory.
 
         Raises:
-            OffsetStoreException: the path can never become an offsets file.
+            OffsetStoreException: the path cannot be an offsets file.
         """
         try:
             mode = self._file.stat().st_mode

@@ -1,10 +1,9 @@
-"""Source offsets of a cluster, in its offsets topic, or in one of a connector's own.
+"""Source offsets of a cluster, in its offsets topic or in a connector's own.
 
 Main type: `OffsetTopicStore`. Keys and values are the bytes that Kafka Connect writes (`penstock.stores.offsets`), and
-keys that are equal as JSON are one key: a stored key keeps its spelling, and of several spellings a write leaves one
-(`penstock.stores.offsets`). Invariant 5. `MergedOffsetStore` puts a connector's own topic over the shared one: an entry
-of its own topic wins; the shared topic has copies, so that the connector continues at its offsets if its own topic is
-removed.
+keys that are equal as JSON are one key: a stored key keeps its spelling, and of several spellings a write leaves one.
+Invariant 5. `MergedOffsetStore` combines a connector's own topic with the shared one: entries of its own topic take
+precedence; the shared topic has copies, so that the connector continues at its offsets if its own topic is removed.
 
 Threads: any reads and writes; records come on the thread of the log.
 Source: KafkaOffsetBackingStore and ConnectorOffsetBackingStore of Kafka Connect.
@@ -48,7 +47,7 @@ class OffsetTopicStore:
         self._lock = threading.Lock()
         self._entries = OffsetEntries()
         self._seldom = SeldomLog(logger)
-        # While the topic is read for the first time: where and when each key was written last.
+        # During the first read of the topic: the partition and time of the last write of each key.
         self._found: dict[bytes, tuple[int, int]] | None = None
         self._moved = 0
 
@@ -82,13 +81,13 @@ class OffsetTopicStore:
         self._log.stop()
 
     def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """See `OffsetStore`; reads all earlier writes first, of every worker."""
+        """See `OffsetStore`; first reads all earlier writes of every worker."""
         self._read(timeout_s)
         with self._lock:
             return {key: self._entries.get(key) for key in keys}
 
     def entries(self) -> dict[bytes, bytes]:
-        """See `OffsetStore`; reads all earlier writes first, of every worker."""
+        """See `OffsetStore`; first reads all earlier writes of every worker."""
         self._read(None)
         with self._lock:
             return self._entries.copy()
@@ -102,14 +101,14 @@ class OffsetTopicStore:
             raise OffsetStoreException(f"The source offsets could not be written: {error}") from error
 
     def copy(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Writes entries that are kept elsewhere too: does not wait, and a failure is only logged."""
+        """Writes copies of entries that are stored elsewhere; does not wait, and only logs a failure."""
         for key, value in self.records(entries):
             self._log.write_async(key, value, self._copied)
 
     def records(
         self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records that say this: keys in the spelling that is stored, others of the same key removed.
+        """The records for these entries: each key in its stored spelling, and tombstones for its other spellings.
 
         A caller that writes offsets in its own transaction sends these.
         """
@@ -117,7 +116,7 @@ class OffsetTopicStore:
             return list(self._entries.changes(entries).items())
 
     def written(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Called when such a transaction is committed: there is nothing left to do."""
+        """Does nothing: a committed transaction needs no copies."""
 
     def _read(self, timeout_s: float | None) -> None:
         try:
@@ -145,7 +144,7 @@ class OffsetTopicStore:
                     self._entries.apply({record.key: record.value})
 
     def _is_newest(self, record: LogRecord, key: bytes) -> bool:
-        """True if no newer record of this key has come from another partition: the order of partitions is undefined."""
+        """True if no other partition has a newer record of this key; partitions arrive in any order."""
         if self._found is None:
             return True
         partition, timestamp_ms = self._found.get(key, (record.partition, record.timestamp_ms))
@@ -158,11 +157,11 @@ class OffsetTopicStore:
 
 
 class MergedOffsetStore:
-    """An `OffsetStore` over two.
+    """An `OffsetStore` over two stores.
 
     Args:
         own: The connector's store; started and stopped by this one.
-        shared: The worker's store; it is running, and is not stopped here.
+        shared: The worker's store; it is running, and this store does not stop it.
         clock: Monotonic seconds.
     """
 
@@ -192,8 +191,8 @@ class MergedOffsetStore:
     def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
         """See `OffsetStore`.
 
-        An offset that is removed is removed from the shared topic first: left there, it would count again as soon as
-        the own one has none. Offsets are written to the own topic first, and only copied to the shared one.
+        Removes offsets from the shared topic first: an offset left there would count again once the connector's topic
+        has none. Writes offsets to the connector's topic first, and then copies them to the shared topic.
         """
         left = self._limit(timeout_s)
         self._remove_shared(entries, left())
@@ -215,7 +214,7 @@ class MergedOffsetStore:
     def records(
         self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
     ) -> list[tuple[bytes, bytes | None]]:
-        """The records for the connector's topic that say this, for a transaction: in the order of writes of `set`.
+        """The records for the connector's topic, for a transaction: in the order of writes of `set`.
 
         Raises:
             OffsetStoreException: the removed entries could not be removed from the shared topic.
@@ -224,7 +223,7 @@ class MergedOffsetStore:
         return self._own.records(entries)
 
     def written(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """They were committed: they are copied to the shared topic. Does not wait."""
+        """Copies committed entries to the shared topic. Does not wait."""
         self._shared.copy({key: value for key, value in entries.items() if value is not None})
 
     def _remove_shared(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None) -> None:
@@ -233,7 +232,7 @@ class MergedOffsetStore:
             self._shared.set(removed, timeout_s)
 
     def _limit(self, timeout_s: float | None) -> Callable[[], float | None]:
-        """Returns a function that gives the rest of one time limit for both."""
+        """Returns a function that gives the remaining time of one limit for both stores."""
         if timeout_s is None:
             return lambda: None
         deadline = self._clock() + timeout_s

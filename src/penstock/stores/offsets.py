@@ -6,8 +6,8 @@ lists a connector, `key_identity` makes equal keys comparable.
 
 A key is the JSON ``["<connector>",{<source partition>}]`` in the order of the partition's keys, a value the JSON of the
 offset, both without spaces. Keys that are equal as JSON are one key here, because the order of names means nothing in
-JSON, but Java looks a key up by its bytes. So a write uses the spelling that is stored already, under which its writer
-finds it again, and a read finds the value under any spelling.
+JSON; but Java looks up a key by its bytes. So a write uses the stored spelling, under which its writer finds it again,
+and a read finds the value under any spelling.
 
 Thread: readers and writers are used from the threads of their task and synchronise themselves. A store owns its
 `OffsetEntries` and guards it with its lock.
@@ -44,7 +44,7 @@ def key_identity(key: bytes) -> bytes:
         identity = orjson.dumps(orjson.loads(key), option=orjson.OPT_SORT_KEYS)
     except (orjson.JSONDecodeError, orjson.JSONEncodeError):
         return key
-    # A copy: the encoder's result keeps its buffer of some kilobytes alive.
+    # Copied, because the encoder's result keeps its buffer of some kilobytes alive.
     return bytes(memoryview(identity))
 
 
@@ -60,7 +60,7 @@ class OffsetEntries:
 
     def __init__(self, entries: Mapping[bytes, bytes] | None = None) -> None:
         self._values: dict[bytes, bytes] = {}
-        # Only keys whose spelling is not their identity or that have several: most keys have neither, and cost nothing.
+        # Only keys with several spellings, or one that is not their identity; most keys cost nothing here.
         self._spellings: dict[bytes, tuple[bytes, ...]] = {}
         self.apply(entries or {})
 
@@ -73,7 +73,7 @@ class OffsetEntries:
         return self._values[stored[-1]] if stored else None
 
     def copy(self) -> dict[bytes, bytes]:
-        """All entries as they are stored."""
+        """All stored entries."""
         return dict(self._values)
 
     def several(self) -> list[tuple[bytes, ...]]:
@@ -81,7 +81,7 @@ class OffsetEntries:
         return [spellings for spellings in self._spellings.values() if len(spellings) > 1]
 
     def warn_of_spellings(self, where: str) -> None:
-        """Says in the log that a key is stored in several spellings, if one is.
+        """Logs a warning if keys are stored in several spellings.
 
         Args:
             where: The name of the store, at the beginning of a sentence.
@@ -97,13 +97,13 @@ class OffsetEntries:
             )
 
     def changes(self, entries: Mapping[bytes, bytes | None]) -> dict[bytes, bytes | None]:
-        """Returns the changes of the file that give these keys these values, in any spelling.
+        """Returns the changes of stored entries that give these keys these values, in any spelling.
 
         Args:
-            entries: in the order of the writes; of equal keys the last one counts.
+            entries: in the order of the writes; for equal keys the last one counts.
 
         Returns:
-            The same for exact bytes; None removes.
+            The changes of exact keys; None removes a key.
         """
         changes: dict[bytes, bytes | None] = {}
         new: dict[bytes, bytes] = {}
@@ -115,7 +115,7 @@ class OffsetEntries:
         return changes
 
     def after(self, changes: Mapping[bytes, bytes | None]) -> dict[bytes, bytes]:
-        """All entries as they will be stored after these changes, which are not made."""
+        """Returns all entries after these changes, without making them."""
         values = dict(self._values)
         for key, value in changes.items():
             if value is None:
@@ -125,7 +125,7 @@ class OffsetEntries:
         return values
 
     def apply(self, changes: Mapping[bytes, bytes | None]) -> None:
-        """Make changes of exact bytes."""
+        """Makes changes of exact keys."""
         for key, value in changes.items():
             if value is None:
                 self._remove(key)
@@ -169,7 +169,7 @@ def key_bytes(connector: str, partition: Partition) -> bytes:
     """The key of a source partition, as Java writes it. Invariant 5.
 
     Raises:
-        DataException: the partition holds something that the format cannot carry.
+        DataException: the partition has a value that the format cannot represent.
 
     >>> key_bytes("c", {"filename": "/data/in.txt"})
     b'["c",{"filename":"/data/in.txt"}]'
@@ -183,7 +183,7 @@ def value_bytes(offset: Offset) -> bytes | None:
     """The value of a source offset, as Java writes it; None (a tombstone) for no offset. Invariant 5.
 
     Raises:
-        DataException: the offset holds something that the format cannot carry.
+        DataException: the offset has a value that the format cannot represent.
 
     >>> value_bytes({"position": 10, "ratio": 1e7, "id": b"ab", "end": None})
     b'{"position":10,"ratio":1.0E7,"id":"YWI=","end":null}'
@@ -242,7 +242,7 @@ def partition_identity(partition: Partition) -> Hashable:
 
 
 def connector_offsets(store: OffsetStore, connector: str) -> list[tuple[dict[str, object] | None, dict[str, object]]]:
-    """All source partitions of a connector that have an offset, with it. Keys of another form are skipped.
+    """All source partitions of a connector that have an offset, with that offset. Skips keys of another form.
 
     Raises:
         OffsetStoreException: the store cannot be read.
@@ -269,7 +269,7 @@ class OffsetReader(OffsetStorageReader):
     """Reads the committed offsets of one connector.
 
     Args:
-        store: where they are.
+        store: the store of the offsets.
         connector: name of the connector, the namespace of the keys.
         timeout_s: the longest wait for a read; None for the store's own limit.
 
@@ -305,7 +305,7 @@ class OffsetReader(OffsetStorageReader):
         return [None if key is None else self._offset(key, values.get(key)) for key in keys]
 
     def close(self) -> None:
-        """Makes this and every later read fail: the connector or task was abandoned."""
+        """Makes current and later reads fail, because the connector or task was abandoned."""
         self._closed.set()
 
     def _check_open(self) -> None:
@@ -333,7 +333,7 @@ class OffsetWriter:
     The entries of a failed write are written next time; a newer offset of the same partition wins. Invariant 1.
 
     Args:
-        store: where to write.
+        store: the store to write to.
         connector: name of the connector, the namespace of the keys.
 
     Thread: any; one write at a time. After `fence` all writes are refused.
@@ -349,22 +349,22 @@ class OffsetWriter:
 
     @property
     def fenced(self) -> bool:
-        """True if the writer was taken from its owner."""
+        """True if `fence` was called."""
         return self._fenced.is_set()
 
     @property
     def has_pending(self) -> bool:
-        """True if an offset was noted that is not written."""
+        """True if an offset was noted and not written."""
         with self._pending_lock:
             return bool(self._pending)
 
     def put(self, partition: Partition, offset: Offset) -> None:
-        """Note the offset that the next `flush` writes; None removes the partition's offset."""
+        """Notes the offset that the next `flush` writes; None removes the partition's offset."""
         with self._pending_lock:
             self._pending[partition_identity(partition)] = (partition, offset)
 
     def flush(self, timeout_s: float | None = None) -> int:
-        """Write the offsets noted since the last successful call; durable on return.
+        """Writes the offsets noted since the last successful call; durable on return.
 
         Args:
             timeout_s: one limit for the wait for a running write and for the write; None for the store's own limit.
@@ -382,7 +382,7 @@ class OffsetWriter:
                 f"The offsets of {self._connector} were not written: an earlier write has not ended for {timeout_s} s"
             )
         try:
-            # Under the lock: after `fence` has returned true, an abandoned task can write nothing.
+            # Checked under the lock: after `fence` has returned true, an abandoned task can write nothing.
             if self._fenced.is_set():
                 raise OffsetStoreException(f"The offsets of {self._connector} were not written: the task was cancelled")
             return self._write(None if deadline is None else max(0.0, deadline - time.monotonic()))
@@ -390,7 +390,7 @@ class OffsetWriter:
             self._write_lock.release()
 
     def fence(self, timeout_s: float) -> bool:
-        """Allow no further write. Invariant 4.
+        """Refuses all further writes. Invariant 4.
 
         Returns:
             True if no write is in progress; False if one has not ended within the time.
@@ -442,7 +442,7 @@ def _value_text(name: str, value: object, what: str) -> str:
                 raise DataException(f"Field {name} of a {what} does not fit in 64 bits: {value}")
             return str(int(value))
         case float():
-            # As Java's JSON writer: numbers that JSON does not have become texts.
+            # As in Java's JSON writer: numbers that JSON does not have become texts.
             return java_double(value) if math.isfinite(value) else f'"{java_double(value)}"'
         case str():
             return json_string(value)
@@ -469,7 +469,7 @@ _BROKEN: Final = object()
 
 
 class MemoryOffsetStore:
-    """An `OffsetStore` without a disk: for tests, and as the base of other stores.
+    """An `OffsetStore` in memory, for tests and as the base of other stores.
 
     Source: org.apache.kafka.connect.storage.MemoryOffsetBackingStore.
     """
@@ -480,21 +480,21 @@ class MemoryOffsetStore:
         self._started = False
 
     def start(self) -> None:
-        """Allow reads and writes."""
+        """Allows reads and writes."""
         self._started = True
 
     def stop(self) -> None:
-        """Refuse reads and writes until the next start; the entries stay."""
+        """Refuses reads and writes until the next start; the entries stay."""
         self._started = False
 
     def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """The value of each key, None where there is none."""
+        """The value of each key; None for a key without a value."""
         with self._lock:
             self._require_started()
             return {key: self._entries.get(key) for key in keys}
 
     def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
-        """Take over all entries; None removes a key."""
+        """Stores all entries; None removes a key."""
         with self._lock:
             self._require_started()
             self._entries.apply(self._entries.changes(entries))

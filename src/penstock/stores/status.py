@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class LocalStatusStore:
-    """A `StatusStore` without a place where others could look.
+    """A `StatusStore` in the memory of one worker.
 
     >>> store = LocalStatusStore()
     >>> store.note_topics("a", ["orders", "customers"], 0)
@@ -47,7 +47,7 @@ class LocalStatusStore:
         self._listeners: tuple[Callable[[str], None], ...] = ()
 
     def start(self) -> None:
-        """Nothing to read."""
+        """Does nothing: no states are stored."""
 
     def stop(self) -> None:
         """Does nothing: there are no resources to release."""
@@ -104,7 +104,7 @@ class LocalStatusStore:
     def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
         """See `StatusStore`."""
         used = frozenset(topics)
-        # Nearly every call brings nothing new; that is seen without the lock, on one immutable set.
+        # Nearly every call brings nothing new; one immutable set shows that without the lock.
         if used <= self._topics.get(connector, _NONE):
             return
         with self._lock:
@@ -134,12 +134,12 @@ _CONNECTOR: Final = "status-connector-"
 _TASK: Final = "status-task-"
 _TOPIC: Final = "status-topic-"
 _OF_CONNECTOR: Final = ":connector-"
-#: A record has to fit into a message of usual size; the beginning of a trace says the most.
+#: A record has to fit into a message of usual size; the beginning of a trace is the most useful part.
 _LONGEST_TRACE: Final = 100_000
 
 
 class UnusableRecordError(Exception):
-    """A record says nothing that could be used; the text says why."""
+    """A record is unusable; the text gives the reason."""
 
 
 @dataclass(frozen=True)
@@ -152,7 +152,7 @@ class TopicUse:
 
 @dataclass(frozen=True)
 class Gone:
-    """A tombstone: earlier reports of its subject do not count any more."""
+    """A tombstone: earlier reports about its subject no longer count."""
 
     of: str | ConnectorTaskId | TopicUse
 
@@ -188,7 +188,7 @@ def status_record(status: ConnectorStatus | TaskStatus) -> tuple[bytes, bytes]:
 
 
 def topic_record(use: TopicUse, task: int, discovered_ms: int) -> tuple[bytes, bytes]:
-    """Key and value that say that a connector uses a topic.
+    """Key and value of the record for a connector's use of a topic.
 
     >>> topic_record(TopicUse("c", "t"), 0, 1795253743680)[1]
     b'{"topic":{"name":"t","connector":"c","task":0,"discoverTimestamp":1795253743680}}'
@@ -204,7 +204,7 @@ def parse(key: bytes | None, value: bytes | None) -> Said:
     """Parses a record.
 
     Raises:
-        UnusableRecordError: nothing that could be used.
+        UnusableRecordError: the record is unusable.
     """
     try:
         text = (key or b"").decode()
@@ -279,7 +279,7 @@ class StatusTopicStore:
     """A `StatusStore` on a log.
 
     Args:
-        log: Of the status topic.
+        log: The log of the status topic.
         clock: Seconds since 1970.
     """
 
@@ -287,14 +287,14 @@ class StatusTopicStore:
         self._log = log
         self._clock = clock
         self._known = LocalStatusStore()
-        # Held while a record is handed to the log, so that the records of a key go out in the order of their numbers;
-        # the log may answer at once.
+        # Held while a record is passed to the log, so that the records of a key are sent in the order of their numbers.
+        # Reentrant, because the log may answer at once.
         self._lock = threading.RLock()
         self._numbers = itertools.count()
-        # The number of the newest write of each key; and of the removals that were written here and not read yet.
+        # The number of the newest write of each key, and the numbers of removals written here that were not read yet.
         self._newest: dict[bytes, int] = {}
         self._removals: dict[bytes, set[int]] = {}
-        # The topics that were read, or written here: each is written once.
+        # The topics that were read, or written here; each is written once.
         self._noted: dict[str, frozenset[str]] = {}
 
     def start(self) -> None:
@@ -339,7 +339,7 @@ class StatusTopicStore:
     def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
         """See `StatusStore`."""
         used = frozenset(topics)
-        # Nearly every call brings nothing new; that is seen without the lock, on one immutable set.
+        # Nearly every call brings nothing new; one immutable set shows that without the lock.
         if used <= self._noted.get(connector, _NONE):
             return
         with self._lock:
@@ -400,7 +400,7 @@ class StatusTopicStore:
             self._removals.pop(key, None)
 
     def _may_follow(self, status: ConnectorStatus | TaskStatus) -> bool:
-        """True if a status may be sent: no newer one of another worker is known."""
+        """True if a status may be sent: no newer status of another worker is known."""
         known = self._known_of(status)
         return known is None or known.worker_id == status.worker_id or known.generation <= status.generation
 
@@ -444,7 +444,7 @@ class StatusTopicStore:
                         self._known.put(said)
 
     def _is_late(self, status: ConnectorStatus | TaskStatus) -> bool:
-        """True if a unit has started on another worker before this status of its former worker came."""
+        """True if a unit had started on another worker before this status of its former worker arrived."""
         known = self._known_of(status)
         return (
             status.state is State.UNASSIGNED
