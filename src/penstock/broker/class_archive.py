@@ -3,7 +3,7 @@
 A program then starts in about half the time. Nothing depends on an archive: a JVM that finds none, or one that does not
 fit its version or its jars, reads the jars.
 
-Main functions: `archive_file` (where one is), `sharing` (the options that make use of it), `make_archive`; for the
+Main functions: `archive_file` (its path), `sharing` (the options that use it), `make_archive`; for the
 embedded broker `kafka_archive`. Spark's is ``penstock.pipeline.spark.driver.class_archive``.
 
 Thread: any.
@@ -51,12 +51,12 @@ def kafka_archive(java: Path, cache: Path | None = None) -> Path:
 
 
 def sharing(archive: Path | None) -> list[str]:
-    """The JVM's options that make use of an archive; none where it is not there."""
+    """The JVM's options that use an archive; empty if it does not exist."""
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto"] if archive is not None and archive.is_file() else []
 
 
 def make_archive(target: Path, record: Callable[[Path], str]) -> Path:
-    """Makes an archive, or makes it again.
+    """Makes an archive; replaces an existing one.
 
     Args:
         target: The file.

@@ -56,9 +56,9 @@ def parse_version(text: str) -> int | None:
 
 
 def java_command(environment: Mapping[str, str]) -> str | None:
-    """`JAVA_HOME/bin/java` when `JAVA_HOME` is set, else the `java` on the path; None when it is not there.
+    """`JAVA_HOME/bin/java` when `JAVA_HOME` is set, else the `java` on the path; None if there is none.
 
-    It is neither run nor asked for its version, see `find_java`.
+    This function does not run it; `find_java` checks its version.
 
     Args:
         environment: the environment of the process that is to run it.
@@ -99,10 +99,10 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
 
 _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-#: Services that are known by their number are mostly below.
+#: Most well-known ports are lower.
 _LOWEST = 10_000
 _HIGHEST = 65_535
-#: With fewer ports outside the system's range, callers would get in each other's way.
+#: With fewer ports outside the system's range, callers would often choose the same one.
 _ENOUGH = 1_000
 _TRIES = 50
 _CHANCE = random.SystemRandom()
@@ -114,8 +114,8 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     """Find ports without a listener, all different.
 
     They are outside the range from which the system gives each outgoing connection a port, so that no connection takes
-    one between the answer and the use, or while a server restarts. Another server may still do so; a process is given
-    other ports each time.
+    one between the answer and the use, or while a server restarts. Another server may still take one;
+    each call in a process returns different ports.
 
     Args:
         count: the number of ports.
@@ -134,7 +134,7 @@ def free_port(host: str = "127.0.0.1") -> int:
 def is_free(port: int, host: str = "127.0.0.1") -> bool:
     """True if a server could listen on the port now."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as listener:
-        # Connections of an earlier server that linger do not keep a new one away.
+        # Lingering connections of an earlier server do not prevent a new one.
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((host, port))

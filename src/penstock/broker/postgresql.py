@@ -33,8 +33,8 @@ class PostgreSql:
     user namespace without rights, or as the user ``nobody`` on systems without such namespaces.
 
     Args:
-        directory: Where its data and its log are; one with data is continued.
-        port: Where clients connect; a free one if left out.
+        directory: The directory of its data and its log; existing data is kept.
+        port: The port for clients; None for a free one.
     """
 
     def __init__(self, directory: Path, port: int | None = None) -> None:
@@ -54,7 +54,7 @@ class PostgreSql:
 
     @property
     def process_id(self) -> int | None:
-        """The server's process; None when it does not run."""
+        """The server's process id; None if it does not run."""
         try:
             process = int((self._data / "postmaster.pid").read_text(encoding="utf-8").split()[0])
             return process if b"postgres" in Path(f"/proc/{process}/cmdline").read_bytes() else None
@@ -74,7 +74,7 @@ class PostgreSql:
         """Makes the data directory when there is none, starts the server and waits until it answers.
 
         Raises:
-            ConnectException: The wheel is not installed, or the server does not start; with what it printed.
+            ConnectException: The wheel is not installed, or the server does not start; the message has its output.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._owner is not None:
@@ -97,7 +97,7 @@ class PostgreSql:
         if process is None:
             return
         os.kill(process, signal.SIGQUIT)
-        # It answers when the server has gone.
+        # The command returns when the server has ended.
         self._run("pg_ctl", "-D", str(self._data), "-m", "immediate", "-w", "stop", allowed=(0, 1))
 
     def execute(self, statements: str) -> str:
@@ -126,7 +126,7 @@ class PostgreSql:
 
     @cached_property
     def _namespace(self) -> list[str]:
-        """The command in front of the server's that takes the superuser's rights away; empty for other users."""
+        """The command prefix that drops the superuser's rights; empty for other users."""
         if os.geteuid() != 0 or shutil.which("unshare") is None:
             return []
         command = ["unshare", "--user"]
@@ -135,7 +135,7 @@ class PostgreSql:
 
     @cached_property
     def _owner(self) -> pwd.struct_passwd | None:
-        """The user to become; None to stay."""
+        """The user that runs the server; None for the present one."""
         return None if os.geteuid() != 0 or self._namespace else pwd.getpwnam("nobody")
 
     def _run(self, name: str, *arguments: str, allowed: Sequence[int] = (0,)) -> str:

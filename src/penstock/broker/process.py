@@ -235,10 +235,10 @@ class EmbeddedBroker:
         return self.pid is not None
 
     def leave_running(self) -> int:
-        """Let a broker that may outlive this process go; returns the JVM's process id."""
+        """Release the broker, which may then outlive this process; returns the JVM's process id."""
         assert self._process is not None
         pid = self._process.pid
-        # Python warns of a process object that is dropped while its process runs; this one is meant to run on.
+        # Python warns of a process object that is dropped while its process runs; this one is meant to keep running.
         atexit.register(self._process.poll)
         self._process = None
         return pid
@@ -296,14 +296,14 @@ class EmbeddedBroker:
         self._release()
 
     def kill(self) -> None:
-        """End the JVM at once, as a crash would. Data that the operating system has stays."""
+        """End the JVM at once, as a crash would. Data that the operating system has received is kept."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
             self._process.wait()
         self._release()
 
     def freeze(self) -> None:
-        """Stop the JVM from running without ending it, as a long pause would, and wait for that; see `thaw`."""
+        """Suspend the JVM, as a long pause would, and wait until it is suspended; see `thaw`."""
         self._signal(signal.SIGSTOP)
         pause = threading.Event()
         for _ in range(_STILL_CHECKS):
@@ -380,12 +380,12 @@ def await_serving(
     """Wait until the broker at this address names itself in its metadata.
 
     Args:
-        cluster_id: distinguishes the broker from another one on its port.
+        cluster_id: distinguishes the broker from any other that uses its port.
         exit_code: returns the exit code of its process, None while it runs.
         log_tail: returns the end of the log, for the error message.
 
     Raises:
-        BrokerException: the process ended, or the time is over.
+        BrokerException: the process ended, or the timeout expired.
     """
     deadline = clock() + timeout_s
     pause = threading.Event()
@@ -418,7 +418,7 @@ def _stands_still(pid: int) -> bool:
     return all(state in "TtZX" for state in states)
 
 
-#: Starting Kafka, or writing some 50 MB, on a busy machine.
+#: Seconds to start Kafka, or to write some 50 MB, on a busy machine.
 _TIME_S = 300.0
 
 
@@ -433,7 +433,7 @@ def archive_kafka() -> Path:
 
     def record(made: Path) -> str:
         broker = EmbeddedBroker(made.parent / "kafka", jvm_options=[f"-XX:ArchiveClassesAtExit={made}"])
-        # An older archive, of which a JVM cannot make another one.
+        # A JVM that uses an older archive cannot make another one.
         target.unlink(missing_ok=True)
         try:
             broker.start(_TIME_S)

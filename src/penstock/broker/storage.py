@@ -52,10 +52,10 @@ def new_cluster_id() -> str:
 def node_properties(
     data_dir: Path, host: str, port: int, controller_port: int, overrides: Mapping[str, str]
 ) -> dict[str, str]:
-    """The server properties of a node that is broker and controller, frugal and ready for development.
+    """The server properties of a development node that is broker and controller and uses few resources.
 
     Args:
-        overrides: win over everything here.
+        overrides: take precedence over all other properties.
     """
     properties = {
         "process.roles": "broker,controller",
@@ -78,10 +78,10 @@ def node_properties(
         "share.coordinator.state.topic.min.isr": "1",
         "share.coordinator.state.topic.num.partitions": "1",
         "group.initial.rebalance.delay.ms": "0",
-        # A node that was killed is let in again when its old session is over, and serves after a heartbeat.
+        # The controller readmits a killed node after its old session; the node serves after a heartbeat.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
-        # A node with nothing to do writes nothing: these records, two a second, cost a third of its idle time.
+        # An idle node writes nothing: these records, two a second, cost a third of its idle time.
         "metadata.max.idle.interval.ms": "0",
         "log.cleaner.dedupe.buffer.size": str(16 << 20),
         "num.network.threads": "2",
@@ -96,13 +96,13 @@ def node_properties(
 def with_listeners(
     properties: Mapping[str, str], host: str, ports: Mapping[str, int], listeners: Mapping[str, Mapping[str, str]]
 ) -> dict[str, str]:
-    """The properties of a node that has further listeners.
+    """Adds listeners to the properties of a node.
 
     Args:
-        properties: without them.
-        host: where they listen.
-        ports: by their names.
-        listeners: their settings by name, `security.protocol` among them unless the name is one.
+        properties: the properties without these listeners.
+        host: the host of the new listeners.
+        ports: the port of each, by its name.
+        listeners: the settings of each, by its name; with `security.protocol` unless the name is a protocol.
 
     >>> base = {"listeners": "A://h:1", "advertised.listeners": "A://h:1", "listener.security.protocol.map": "A:SSL"}
     >>> found = with_listeners(base, "h", {"SSL": 2}, {"SSL": {"ssl.client.auth": "required"}})
@@ -165,7 +165,7 @@ def format_storage(
     """Format the storage with Kafka's own tool, so that the cluster has the release's default features.
 
     Args:
-        cluster_id: of the cluster that the node belongs to; a new one when None.
+        cluster_id: the id of the node's cluster; None for a new one.
 
     Returns:
         The id of the cluster.

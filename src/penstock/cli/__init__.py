@@ -1,4 +1,4 @@
-"""The commands: they read arguments, put the parts of a worker together, and pass signals on.
+"""The commands: they read arguments, assemble a worker, and pass signals on.
 
 Start from:
 

@@ -140,7 +140,7 @@ def status(data_dir: Path) -> None:
 def archive() -> None:
     """Archive Kafka's classes, so that brokers on this machine start in half the time.
 
-    Takes some ten seconds and 50 MB of the cache directory. To be done again after an update of Java or Penstock.
+    Takes some ten seconds and 50 MB of the cache directory. Repeat this after an update of Java or Penstock.
     """
     try:
         click.echo(archive_kafka())

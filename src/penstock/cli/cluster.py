@@ -1,11 +1,11 @@
 """``penstock cluster``: the workers of a group from the command line.
 
 Main object: the click command ``cluster``. It calls any worker, which names the leader; the leader names the other
-workers, which it calls in parallel. ``view_of`` combines the answers (``GroupDescription``, ``MemberView``): the
-members of the group, the work of each, and the problems. It is pure.
+workers, which it calls in parallel. The pure function ``view_of`` combines the answers (``GroupDescription``,
+``MemberView``): the members of the group, the work of each, and the problems.
 
-Exit codes: as of ``penstock.cli.session``, 4 where the worker is standalone, and 5 where the group is not in order.
-Thread: the main thread of the command, and one for each worker that is asked.
+Exit codes: see ``penstock.cli.session``; also 4 if the worker is standalone, and 5 if the group has a problem.
+Thread: the main thread of the command, and one more for each worker that it calls.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MemberView:
 
     Attributes:
         url: Its address in the group.
-        leads: True if it leads.
+        leads: True if it is the leader.
         given: The work that the leader has assigned to it: ``connectors`` and ``tasks``.
         answer: Its own answer; None if it does not answer.
         error: The reason why it does not answer.
@@ -52,7 +52,7 @@ class MemberView:
 
     @property
     def runs(self) -> dict[str, Any]:
-        """The connectors and tasks that it runs: as it says itself, if it has answered."""
+        """The connectors and tasks of its own answer, or, without an answer, its assigned work."""
         said = self.given if self.answer is None else self.answer
         return {"connectors": said["connectors"], "tasks": said["tasks"]}
 
@@ -64,12 +64,12 @@ class MemberView:
 
 @dataclass(frozen=True)
 class GroupDescription:
-    """A group.
+    """The state of a group.
 
     Attributes:
-        leading: The answer of the leader; if it does not answer, that of the worker called first.
+        leading: The leader's answer; if it does not answer, the answer of the worker called first.
         led: True if it is the leader's answer.
-        members: By address.
+        members: All known members, ordered by address.
         written: The known end of the config topic before the members were called.
         findings: The problems, as sentences; empty if there are none.
     """
@@ -98,11 +98,11 @@ class GroupDescription:
 
     @property
     def settled(self) -> bool:
-        """True if no member gives information that another one's may have overtaken."""
+        """True if no member is joining, and all that answer have read the config topic up to its known end."""
         return not {"joining", "behind"} & {self.state(one) for one in self.members}
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """The description as JSON."""
         leading = self.leading
         return {
             **{key: leading[key] for key in ("group_id", "config_topic", "generation", "protocol", "leader")},
@@ -236,7 +236,7 @@ def _units(said: Answer) -> tuple[frozenset[str], frozenset[tuple[str, int]]]:
 EXIT_NOT_IN_ORDER: Final = 5
 
 _SIDE_BY_SIDE: Final = 16
-#: The pause before a second look: an answer may be outdated by the time of the next call.
+#: The pause before all workers are called again: an answer may be outdated by the time of the next call.
 _AGAIN_S: Final = 1.0
 _COLOURS: Final = {"ok": "green", "no answer": "bold red", "not in": "bold red", "behind": "yellow"}
 
@@ -259,15 +259,15 @@ def cluster(session: Session, timeout: float) -> None:
 
 
 def look(api: ApiClient, timeout_s: float) -> GroupDescription:
-    """Asks all workers of a group; those and their leader once more where the group was about to change.
+    """Calls all workers of a group, and calls them again after a pause if the group was changing.
 
     Args:
         api: The client of any member.
         timeout_s: The time limit of each answer.
 
     Raises:
-        ApiError: it refuses, or is standalone.
-        Unreachable: it does not answer.
+        ApiError: the called worker refuses, or is standalone.
+        Unreachable: the called worker does not answer.
     """
     first = _look(api, timeout_s, -1)
     if first.settled and all(one.config_offset in (None, first.read) for one in first.members):
@@ -292,7 +292,7 @@ def _look(api: ApiClient, timeout_s: float, written: int) -> GroupDescription:
 
 
 def _members(asked: Answer, leading: Answer | None) -> list[MemberView]:
-    """All members, before they are asked."""
+    """All members, before they are called."""
     if leading is None:
         scheme = urlsplit(asked["leader"] or "http:").scheme
         return [MemberView(f"{scheme}://{asked['worker_id']}/", False, asked, asked)]
@@ -311,7 +311,7 @@ def _seen(api: ApiClient, known: dict[str, Answer], timeout_s: float, member: Me
 
 
 def _ask(api: ApiClient, url: str, timeout_s: float) -> Answer | str:
-    """Asks a worker; returns a text if its answer is of no use."""
+    """Calls a worker; returns an error text if its answer cannot be used."""
     try:
         found: Answer = api.at(url, timeout_s).call("GET", ["cluster"])
         return found

@@ -1,6 +1,6 @@
 """The entry points of the installed commands: they import the implementation, and end quietly if that is interrupted.
 
-Importing takes some tenths of a second, in which Python's own answer to SIGINT is a trace.
+An import takes some tenths of a second; by default Python answers SIGINT during that time with a stack trace.
 
 Main functions: ``connect_standalone``, ``connect_distributed``, ``penstock``. Thread: the main thread of the command.
 """
@@ -13,7 +13,7 @@ import signal
 from types import FrameType
 from typing import Any
 
-#: As a shell reports a command that SIGINT has ended.
+#: The exit code with which a shell reports a command that SIGINT has ended.
 _INTERRUPTED = 128 + signal.SIGINT
 
 
@@ -33,7 +33,7 @@ def penstock() -> None:
 
 
 def _imported(module: str) -> Any:
-    # Where it is ignored, as in the background of a script, it stays so.
+    # If the signal is ignored, as in the background of a script, it stays ignored.
     if signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
         return importlib.import_module(module)
     signal.signal(signal.SIGINT, _end)
@@ -44,5 +44,5 @@ def _imported(module: str) -> Any:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    # Nothing has begun yet that would have to be ended.
+    # The command has not started anything yet that would need an orderly end.
     os._exit(_INTERRUPTED)

@@ -1,4 +1,4 @@
-"""`penstock`, with `penstock spark pack`: all commands except those that run workers.
+"""The command `penstock`, with `penstock spark pack`: all commands except the two that run workers.
 
 Main object: the click group `main`. Thread: the main thread of the command.
 """
@@ -17,7 +17,7 @@ from penstock.cli.output import complain, say, show_json, table
 from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE, ApiClient, ApiError, Unreachable
 from penstock.errors import ConfigException, ConnectException
 
-#: Commands in modules of their own, which are imported when they are called: some need clients of Kafka.
+#: Commands in separate modules, imported when they are called, because some need Kafka clients.
 _IN_MODULES: Final = {
     "connectors": "penstock.cli.connectors.commands",
     **{name: f"penstock.cli.{name}" for name in ("broker", "cluster", "postgresql", "quickstart")},
@@ -25,7 +25,7 @@ _IN_MODULES: Final = {
 
 
 class _Commands(click.Group):
-    """The commands of this module, and those in modules of their own."""
+    """The commands of this module and of separate modules."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return sorted([*super().list_commands(ctx), *_IN_MODULES])
@@ -74,7 +74,7 @@ def plugins(plugin_path: str, kind: str | None, url: str | None, output: str) ->
 def archive_spark_classes() -> None:
     """Archive Spark's classes, so that workers on this machine start in half the time.
 
-    Takes about a minute and 150 MB of the cache directory. To be done again after an update of Java or PySpark.
+    Takes about a minute and 150 MB of the cache directory. Repeat this after an update of Java or PySpark.
     """
     from penstock.broker.class_archive import ArchiveFailedException
     from penstock.pipeline.spark.driver.class_archive import archive_spark

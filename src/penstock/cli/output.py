@@ -75,7 +75,7 @@ def warnings(found: Mapping[str, Any]) -> Sequence[str]:
 
 
 def in_commands(message: str) -> str:
-    """An error of the worker with commands for the requests that it advises.
+    """Replaces the REST requests that a worker's error message recommends by commands.
 
     >>> in_commands("Stop it by issuing a 'PUT' request to the '/connectors/a b/stop' endpoint")
     "Stop it by running `penstock connectors stop 'a b'`"
@@ -84,7 +84,7 @@ def in_commands(message: str) -> str:
     return _REQUEST.sub(lambda found: f"running `penstock connectors {found[2]} {shlex.quote(found[1])}`", message)
 
 
-#: No line is folded in files and pipes.
+#: The width of files and pipes, where lines are not folded.
 _WIDE = 10_000
 _COLOURS = {
     "RUNNING": "green",
@@ -97,7 +97,7 @@ _COLOURS = {
 
 
 def console() -> Console:
-    """Returns the console for results; without colours and line ends of its own if that is no terminal."""
+    """Returns the console for results; it adds no colours or line breaks if the output is not a terminal."""
     width = None if sys.stdout.isatty() else _WIDE
     return Console(file=sys.stdout, soft_wrap=True, highlight=False, width=width)
 
@@ -138,7 +138,7 @@ def complain(text: str, style: str = "red") -> None:
 
 
 class _OverTime(ProgressColumn):
-    """A bar that fills by itself: its total is a number of seconds."""
+    """A bar that fills with time: its total is a number of seconds."""
 
     def render(self, task: Task) -> ProgressBar:
         """The bar as it is now."""
@@ -159,7 +159,7 @@ def filling(text: str, seconds: float) -> Iterator[None]:
 
 @contextmanager
 def counting(text: str) -> Iterator[Callable[[int, int | None], None]]:
-    """Shows a bar; yields the function that sets it, with the done and the total number, if that is known.
+    """Shows a bar; yields the function that sets it to a number done of a total, which is None if unknown.
 
     Nothing is shown where standard error is no terminal.
     """

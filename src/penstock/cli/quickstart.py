@@ -194,7 +194,7 @@ def _is_free(port: int) -> bool:
 
 
 def _wait(what: str, timeout_s: float, attempt: Callable[[], T]) -> T:
-    """Polls something outside of this process until it is there."""
+    """Calls ``attempt`` until it returns a true value."""
     pause = threading.Event()
     deadline = time.monotonic() + timeout_s
     while True:

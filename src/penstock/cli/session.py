@@ -51,7 +51,7 @@ class Unreachable(Exception):
     """No worker answered.
 
     Attributes:
-        reason: Why, for a text of somebody else's.
+        reason: The reason without the address, for use in another message.
     """
 
     def __init__(self, url: str, reason: object) -> None:
@@ -62,7 +62,7 @@ class Unreachable(Exception):
 
 
 class ApiClient:
-    """Asks one worker.
+    """Calls one worker.
 
     Args:
         url: The worker's address; may hold ``user:password@``.
@@ -203,7 +203,7 @@ EXIT_UNREACHABLE: Final = 3
 EXIT_MISSING: Final = 4
 
 NOT_FOUND: Final = 404
-#: The options of every command, in the order of ``ApiClient``; they may stand before its name, too.
+#: The options of every command, in the order of ``ApiClient``; they may also precede the command's name.
 _COMMON: Final = ("url", "ca_file", "certificate", "output")
 
 
@@ -233,7 +233,7 @@ def _complete_name(context: click.Context, parameter: click.Parameter, incomplet
 
 
 def asking(command: Callable[..., None]) -> Callable[..., None]:
-    """Adds the options of every command that asks a worker, and turns refusals into exit codes."""
+    """Adds the options of all commands that call a worker, and turns errors into exit codes."""
 
     @click.option("--url", envvar="PENSTOCK_URL", default=DEFAULT_URL, show_default=True, help="Of the worker.")
     @click.option("--ca-file", envvar="PENSTOCK_CA_FILE", help="Certificates to trust, for https.")
@@ -261,14 +261,14 @@ def asking(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def _with_those_of_the_group(context: click.Context, arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of a command; those given before its name count where it has none of its own."""
+    """The options of a command; options before its name apply if it does not set them itself."""
     before = {name: value for name, value in (context.obj or {}).items() if value is not None}
     own = {name for name in _COMMON if context.get_parameter_source(name) is ParameterSource.COMMANDLINE}
     return {**arguments, **{name: value for name, value in before.items() if name not in own}}
 
 
 def end(message: str, code: int) -> NoReturn:
-    """Says why a command ends here, on standard error."""
+    """Ends the command with an exit code, and a message on standard error."""
     complain(message)
     sys.exit(code)
 

@@ -38,7 +38,7 @@ from penstock.kafka.admin.topics import TopicAdmin, error_code
 _Error = ck.KafkaError
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 _MADE: Final = object()
-#: The client gives the number of a source, or the member of its enumeration.
+#: The client returns the number of a source, or the member of its enumeration.
 _DEFAULT: Final = (ConfigSource.DEFAULT_CONFIG, ConfigSource.DEFAULT_CONFIG.value)
 _NOT_THERE: Final = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
 #: States of groups without members, whose offsets may be set.
@@ -51,8 +51,8 @@ class TopicInfo:
 
     Attributes:
         name: Its name.
-        partitions: How many it has.
-        topic_id: Tells it from one that was deleted and had the same name; empty where a broker has none.
+        partitions: The number of its partitions.
+        topic_id: Distinguishes it from a deleted topic of the same name; empty if the broker has no topic ids.
 
     Source: org.apache.kafka.clients.admin.TopicDescription.
     """
@@ -64,12 +64,12 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting:
-    """A setting of a topic, with where it is from.
+    """A setting of a topic, with its origin.
 
     Attributes:
-        value: Its value; None: it is hidden.
-        is_default: Neither the topic nor the broker sets it.
-        is_fixed: It cannot be set for a topic, or must not be shown.
+        value: Its value; None if it is hidden.
+        is_default: True if neither the topic nor the broker sets it.
+        is_fixed: True if it cannot be set for a topic, or must not be shown.
 
     Source: org.apache.kafka.clients.admin.ConfigEntry.
     """
@@ -86,9 +86,9 @@ class AccessRule:
     Attributes:
         topic: The topic.
         principal: The user, as ``User:name``.
-        host: The client's host; ``*``: any host.
+        host: The client's host; ``*`` for any host.
         operation: The operation, by Kafka's name: ``READ``, ``ALL`` ..
-        allows: False: it denies.
+        allows: True if it allows the operation, False if it denies it.
 
     Source: org.apache.kafka.common.acl.AclBinding.
     """
@@ -114,17 +114,17 @@ class ClusterAdmin:
     """Topics, their settings and access rules, and consumer groups of one cluster.
 
     Args:
-        settings: Of librdkafka.
-        name: Whose cluster it is, for messages.
-        timeout_s: How long one call may take, in seconds.
-        read_only: True if the cluster stays as it is: calls that change something do nothing, except that
-            ``create_topic`` asks the cluster whether it would make the topic.
+        settings: librdkafka's settings.
+        name: The name of the cluster, for messages.
+        timeout_s: The time limit of each call, in seconds.
+        read_only: True if calls must not change the cluster: they do nothing, except that ``create_topic`` has the
+            cluster check the request for the topic.
 
     Raises:
-        ConfigException: The client does not take a setting.
+        ConfigException: The client rejects a setting.
 
-    Every call raises a ``KafkaException`` when the cluster refuses: a ``KafkaRetriableException`` where it does not
-    answer, an ``AuthenticationException`` where it does not let the client in.
+    Every call raises a ``KafkaException`` if the cluster refuses: a ``KafkaRetriableException`` if it does not answer,
+    an ``AuthenticationException`` if it rejects the login.
 
     Source: org.apache.kafka.clients.admin.Admin.
     """
@@ -185,13 +185,13 @@ class ClusterAdmin:
     def create_topic(
         self, topic: str, *, partitions: int, replication_factor: int, settings: Mapping[str, str] = _NONE
     ) -> bool:
-        """Makes a topic; False if it was there already.
+        """Creates a topic; returns False if it existed, or if this client is read-only.
 
         Args:
             topic: Its name.
-            partitions: How many it gets.
-            replication_factor: Of each partition; -1: the broker's default.
-            settings: Of the topic, by Kafka's names.
+            partitions: The number of its partitions.
+            replication_factor: The replicas of each partition; -1 for the broker's default.
+            settings: Its settings, by Kafka's names.
         """
         if self._read_only:
             new = ClientTopic(topic, partitions, replication_factor, config=dict(settings))
@@ -205,7 +205,7 @@ class ClusterAdmin:
         return bool(self._call(lambda: self._admin.create_topics([wanted])))
 
     def add_partitions(self, topic: str, total: int) -> None:
-        """Gives a topic more partitions, so that it has ``total``."""
+        """Adds partitions to a topic, up to ``total``."""
         if self._read_only:
             return
         self._ask(
@@ -261,12 +261,12 @@ class ClusterAdmin:
         )
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets for a group without members; it is made if need be."""
+        """Commits offsets for a group without members, and creates the group if needed."""
         if not self._read_only:
             self._call(lambda: self._admin.alter_group_offsets(group, offsets))
 
     def access_rules(self) -> list[AccessRule] | None:
-        """The access rules for single topics by name; None: the cluster has no authorizer."""
+        """The access rules for single topics by name; None if the cluster has no authorizer."""
         nothing: Any = None
         anything = AclBindingFilter(
             ResourceType.TOPIC,

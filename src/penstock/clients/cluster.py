@@ -25,12 +25,12 @@ _NONE: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 class KafkaCluster:
-    """A cluster, as the settings of Kafka's Java clients name it.
+    """A cluster, defined by settings of Kafka's Java clients.
 
     Args:
         settings: Java's names (``bootstrap.servers``, ``security.protocol``, ``sasl.jaas.config``, ``ssl.*`` ..) and
-            librdkafka's. What one kind of client does not have is left out for it.
-        name: What messages call the cluster, for example ``the source cluster east``.
+            librdkafka's. Each client gets only the settings that its kind has.
+        name: The name of the cluster in messages, for example ``the source cluster east``.
 
     Source: org.apache.kafka.clients, the configurations of consumer, producer and admin client.
     """
@@ -50,7 +50,7 @@ class KafkaCluster:
         return any(name in setting_names(kind) or client_knows(kind, name) for kind in ClientKind)
 
     def faults(self, *, consumer: Mapping[str, str] = _NONE, admin: Mapping[str, str] = _NONE) -> list[tuple[str, str]]:
-        """The settings with which no client can be made: names and reasons, without asking the cluster.
+        """Names and reasons of the settings with which a client cannot be created; does not call the cluster.
 
         Args:
             consumer: Further settings of a consumer.
@@ -86,8 +86,8 @@ class KafkaCluster:
 
         Args:
             settings: Further settings of an admin client.
-            timeout_s: How long one call may take, in seconds.
-            read_only: True if the cluster stays as it is, as in previews; see ``ClusterAdmin``.
+            timeout_s: The time limit of each call, in seconds.
+            read_only: True if calls must not change the cluster, as in previews; see ``ClusterAdmin``.
 
         Raises:
             ConfigException: A setting is refused, or the client does not take it.
@@ -99,7 +99,7 @@ class KafkaCluster:
         """A writer of single records.
 
         Args:
-            settings: Further settings of a producer. Those of connections and login count; batching is its own.
+            settings: Further settings of a producer. Those of connections and logins apply; batching is fixed.
 
         Raises:
             ConfigException: A setting is refused, or the client does not take it.

@@ -31,9 +31,9 @@ log = logging.getLogger(__name__)
 
 _Error = ck.KafkaError
 _PLACE: Final = ("topic", "partition")
-#: A reader is not a member: a group is only a name that the client asks for.
+#: A reader is not a member of a group; the client only requires a group's name.
 _GROUP: Final = "penstock-reader"
-#: The topic or partition is not there, or has no leader now; the client goes on looking.
+#: The topic or partition does not exist, or has no leader now; the client keeps trying.
 _PASSING: Final = frozenset(
     {
         _Error.UNKNOWN_TOPIC_OR_PART,
@@ -56,8 +56,8 @@ class Fetched:
 
     Attributes:
         place: The partition.
-        table: Columns ``offset`` int64, ``timestamp`` int64 (milliseconds; null: it has none), ``timestamp_type`` int8,
-            ``key`` and ``value`` binary, ``headers`` list of struct<key string, value binary> (null: none).
+        table: Columns ``offset`` int64, ``timestamp`` int64 (milliseconds; null for none), ``timestamp_type`` int8,
+            ``key`` and ``value`` binary, ``headers`` list of struct<key string, value binary> (null for none).
 
     Source: Penstock's own.
     """
@@ -87,7 +87,7 @@ class RecordReader:
         self._at_end: set[TopicPartition] = set()
         made = {
             **RecordConsumer.client_settings(settings),
-            # Runs of one partition that are as long as Java's: a frame is of one partition.
+            # Makes runs of one partition as long as Java's, because a frame has records of one partition.
             "max.partition.fetch.bytes": settings.get("max.partition.fetch.bytes", 1 << 20),
             "queued.max.messages.kbytes": settings.get("queued.max.messages.kbytes", 16_384),
             "group.id": settings.get("group.id", _GROUP),
@@ -116,7 +116,7 @@ class RecordReader:
         """Reads one of the partitions starting at another offset."""
         self._at_end.discard(place)
         one = [ck.TopicPartition(*place, offset)]
-        # Taken out and put in again, which also works for one that has ended with an error.
+        # Removes and adds the partition, which also works after it has ended with an error.
         self._client.incremental_unassign([ck.TopicPartition(*place)])
         self._client.incremental_assign(one)
 
@@ -154,19 +154,19 @@ class RecordReader:
             return fetched
 
     def at_end(self, place: TopicPartition) -> bool:
-        """True if all records of a partition were fetched that it had a moment ago; False while that is not known."""
+        """True if all records that a partition had a moment ago were fetched; False while that is unknown."""
         return place in self._at_end
 
     @property
     def trouble(self) -> str | None:
-        """The error of the connection that the client has reported since records came last; None if there is none."""
+        """The connection error that the client has reported since the last records arrived; None if there is none."""
         return self._trouble.text
 
     def check(self, timeout_s: float) -> None:
-        """Asks the cluster for an answer, and forgets the trouble once it has come.
+        """Calls the cluster, and clears the trouble once it has answered.
 
         Raises:
-            KafkaException: It does not answer: ``KafkaRetriableException`` if it may later.
+            KafkaException: It does not answer; a ``KafkaRetriableException`` if it may answer later.
         """
         try:
             self._client.list_topics(timeout=timeout_s)
@@ -175,10 +175,10 @@ class RecordReader:
         self._trouble.clear()
 
     def bounds(self, place: TopicPartition, timeout_s: float = 10.0) -> tuple[int, int]:
-        """The offsets of the first record that a partition has, and of the next one that it gets.
+        """The offsets of the first record of a partition, and of the next record to be written.
 
         Raises:
-            KafkaException: The cluster does not answer, or the topic is not there.
+            KafkaException: The cluster does not answer, or the topic does not exist.
         """
         try:
             low, high = self._client.get_watermark_offsets(ck.TopicPartition(*place), timeout=timeout_s)
@@ -248,7 +248,7 @@ def _lost(name: str, message: ck.Message, error: ck.KafkaError) -> OffsetOutOfRa
 
 
 def _runs(messages: Sequence[ck.Message]) -> list[Sequence[ck.Message]]:
-    """Runs of messages of one partition, in order. What is done for each message is done in C."""
+    """Runs of messages of one partition, in order. All work for each message is done in C."""
     if not messages:
         return []
     topics: list[Any] = list(map(ck.Message.topic, messages))
@@ -269,9 +269,9 @@ class RecordWriter:
     """Writes records to a cluster, in order and once each.
 
     Args:
-        client: Of librdkafka.
-        trouble: What it tells between calls.
-        name: Whose cluster it is, for messages.
+        client: librdkafka's producer.
+        trouble: The errors that it reports between calls.
+        name: The name of the cluster, for messages.
 
     Source: org.apache.kafka.clients.producer.KafkaProducer.
     """
@@ -304,7 +304,7 @@ class RecordWriter:
                 raise KafkaException(f"{self._name} takes no more records for {topic}: {error}") from error
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until all is stored; False when the time is over.
+        """Waits until all records are stored; returns False if the timeout expires.
 
         Raises:
             KafkaException: A record could not be stored.
@@ -316,7 +316,7 @@ class RecordWriter:
 
     @property
     def trouble(self) -> str | None:
-        """The error of the connection that the client reports; None if there is none."""
+        """The connection error that the client reports; None if there is none."""
         return self._trouble.text
 
     def close(self) -> None:

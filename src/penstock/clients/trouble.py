@@ -13,7 +13,7 @@ from penstock.errors import AuthenticationException, KafkaException, KafkaRetria
 from penstock.kafka.network.sasl import refuses_login
 
 _Error = ck.KafkaError
-#: A login that was refused, or a certificate that is not trusted: trying again changes nothing.
+#: A refused login, or an untrusted certificate: a retry does not help.
 _LOGIN: Final = frozenset({_Error.SASL_AUTHENTICATION_FAILED, _Error._SSL})
 
 
@@ -29,7 +29,7 @@ class Trouble:
             self._last = error
 
     def clear(self) -> None:
-        """Forgets it: the cluster has answered."""
+        """Clears the error: the cluster has answered."""
         self._last = None
 
     @property
@@ -49,7 +49,7 @@ class Trouble:
         Args:
             doing: The failed operation, and its cluster.
             servers: Its bootstrap servers.
-            error: The error of the call; None: only the reported error counts.
+            error: The error of the call; None if there is only a reported error.
         """
         last = self._last
         cause = last if last is not None and (error is None or error.code() in _VAGUE) else error

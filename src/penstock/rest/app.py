@@ -35,7 +35,7 @@ from penstock.rest.routes import connectors, internal, root
 from penstock.rest.routing import Entry, RawPaths, build_routes
 from penstock.rest.services import Services
 
-#: The most bytes that the bodies of all requests in progress have together. Parsed JSON takes some ten times as much.
+#: The limit in bytes of the bodies of all requests in progress. Parsed JSON takes some ten times the memory.
 MOST_TOGETHER: Final = 32 * 1024 * 1024
 #: Bodies up to this size, as nearly all are, have a budget of their own, so that large ones do not keep them waiting.
 SMALL: Final = 64 * 1024
@@ -49,10 +49,10 @@ _DEFAULT_PORTS: Final = (":80", ":443")
 
 
 class BodyBudget:
-    """Bounds the memory of request bodies: what a request has sent counts from its arrival to the answer.
+    """Bounds the memory of request bodies: the received bytes of a request count until its answer.
 
     Args:
-        app: Answers; shared by all listeners.
+        app: The application inside; all listeners share it.
         most: Bytes of all large bodies together.
         most_small: Bytes of all small bodies together.
     """
@@ -96,13 +96,13 @@ class BodyBudget:
 
 
 class ForeignOrigins:
-    """Refuses changes that a page of another site has its visitor's browser ask for.
+    """Refuses changes that a page of another site requests through its visitor's browser.
 
     A browser sends some requests, such as that for a restart, without a preflight request to the server.
 
     Args:
-        app: Answers.
-        allowed: Matches origins that may call, as ``access.control.allow.origin`` says; None for none.
+        app: The application inside.
+        allowed: The pattern of the allowed origins (``access.control.allow.origin``); None for none.
     """
 
     def __init__(self, app: ASGIApp, allowed: Any = None) -> None:
@@ -269,7 +269,7 @@ class AppOptions:
     """The options of the API.
 
     Attributes:
-        admin: True if it has the admin part, too.
+        admin: True if it serves the admin part, too.
         header_rules: Headers of its answers.
         allow_origin: The origins that browsers may call from; empty for none.
         allow_methods: The methods that they may use.

@@ -1,4 +1,4 @@
-"""Reads request bodies: everything that is wrong with one is a ``BadRequestException`` with a clear text.
+"""Reads request bodies; an invalid body raises a ``BadRequestException`` with a clear message.
 
 Main functions: ``read_json``, ``config_map``, ``create_request``, ``connector_name``. Pure but for ``read_json``.
 """
@@ -29,7 +29,7 @@ from penstock.model.payloads import GivenRecord, PreviewLimits
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024
 BODY_TIMEOUT_S: Final = 30.0
 
-#: More digits than the length of any body has.
+#: A Content-Length with more digits is too large in any case.
 _DIGITS: Final = 18
 _CREATE_FIELDS = {"name", "config", "initial_state"}
 
@@ -38,7 +38,7 @@ class WrittenNumber(float):
     """A number with a fraction or an exponent that keeps its spelling: settings are text.
 
     Attributes:
-        text: As it stood in the body.
+        text: The spelling in the body.
     """
 
     def __init__(self, text: str) -> None:
@@ -83,7 +83,7 @@ def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> obje
     ({'a': [1, 1.5]}, 7)
 
     Raises:
-        BadRequestException: it is none.
+        BadRequestException: it is not JSON.
     """
     try:
         text = plain_json(body).decode().lstrip(" \t\r\n")
@@ -106,7 +106,7 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
 
     Args:
         request: The request.
-        most: The most bytes that it may have.
+        most: The limit of its length in bytes.
 
     Raises:
         HTTPException: 413 for a body that is too large, 408 for one that does not come.
@@ -123,7 +123,7 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
                     raise HTTPException(413)
     except TimeoutError:
         raise HTTPException(408) from None
-    # Once more where the request is passed on.
+    # Kept for another worker, if the request is forwarded.
     request.state.body = bytes(body)
     return bytes(body)
 
@@ -161,10 +161,10 @@ def _json_kind(value: object) -> str:
 
 
 def connector_name(value: object) -> str:
-    """The name in a request, without blanks around it; empty when there is none: validation then says so.
+    """The name in a request, without blanks around it; empty if there is none, which validation reports.
 
     Raises:
-        BadRequestException: it is no text.
+        BadRequestException: it is not text.
     """
     if isinstance(value, Mapping | list):
         raise BadRequestException("The name of a connector must be a text")
@@ -175,7 +175,7 @@ def same_name(name: str, config: Mapping[str, str | None]) -> None:
     """Refuses a configuration that names another connector.
 
     Raises:
-        BadRequestException: it does.
+        BadRequestException: the names differ.
     """
     inside = config.get("name")
     if inside is not None and inside != name:

@@ -1,4 +1,4 @@
-"""Errors to status codes and bodies.
+"""Maps errors to status codes and bodies.
 
 Main functions: ``status_of``, ``error_response``. Pure; any thread.
 
@@ -35,7 +35,7 @@ from penstock.threads import NoThreadException
 
 log = logging.getLogger(__name__)
 
-#: The whole table; other errors are errors of the worker: 500.
+#: The status codes of the errors of requests; every other error is the worker's: 500.
 STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (BadRequestException, 400),
     (ConfigException, 400),
@@ -48,7 +48,7 @@ STATUS_OF: tuple[tuple[type[Exception], int], ...] = (
     (NoThreadException, 503),
 )
 
-#: The answer to requests that wait for something when the worker ends.
+#: The answer to requests that still wait when the worker ends.
 SHUTTING_DOWN: Final = "Worker is shutting down"
 
 
@@ -67,9 +67,10 @@ def json_response(body: object, status: int = 200, headers: dict[str, str] | Non
 
 
 def json_bytes(body: object) -> bytes:
-    """JSON of any value that code of plugins may have put into an answer.
+    """JSON of any value that a plugin's code may have put into an answer.
 
-    Numbers of any size are written out, halves of surrogate pairs and values that JSON does not have as their text.
+    Integers of any size are written out. Halves of surrogate pairs become ``?``, numbers that are not finite null, and
+    values of other types their text.
 
     >>> json_bytes({"n": 2**70, "half": "\\ud800", "not": float("nan")})
     b'{"n":1180591620717411303424,"half":"?","not":null}'
@@ -77,7 +78,7 @@ def json_bytes(body: object) -> bytes:
     try:
         return orjson.dumps(body)
     except TypeError:
-        # The quick one takes neither of these.
+        # orjson rejects large integers, halves of surrogate pairs and other types.
         text = json.dumps(_plain(body), ensure_ascii=False, separators=(",", ":"))
         return text.encode("utf-8", "replace")
 
@@ -98,12 +99,12 @@ def _plain(value: object) -> object:
             return str(value)
 
 
-#: Python writes no number with more than some thousand digits.
+#: Python writes integers of up to some thousand digits only; larger ones are written in hexadecimal.
 _BITS: Final = 14_000
 
 
 def without_paths(text: str, own: Mapping[str, str]) -> str:
-    """A message in which the worker's own files and directories go by the settings that name them.
+    """Replaces the worker's own files and directories in a message by the settings that name them.
 
     >>> without_paths("The offsets file /var/lib/off is corrupt", {"/var/lib/off": "offset.storage.file.filename"})
     'The offsets file [offset.storage.file.filename] is corrupt'
@@ -154,7 +155,7 @@ def on_error(request: Request, error: Exception, own: Mapping[str, str]) -> Resp
     if isinstance(error, CancelledError):
         return error_response(500, SHUTTING_DOWN)
     if isinstance(error, ClientDisconnect):
-        # There is no client left for this answer.
+        # The client has gone and does not receive this answer.
         return error_response(400, "The client went away before its request was complete")
     status = status_of(error)
     if status == 500:
@@ -170,7 +171,7 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         allowed = ",".join(sorted({*(error.headers or {}).get("Allow", "").replace(" ", "").split(","), "OPTIONS"}))
         return Response(allowed, 200, {"Allow": allowed}, media_type="text/plain")
     phrase = HTTPStatus(error.status_code).phrase
-    # Starlette fills in the phrase when nothing else is said.
+    # Starlette sets the phrase if the error has no text of its own.
     own = error.detail if error.detail and error.detail != phrase else None
     if own is not None:
         return error_response(error.status_code, own)

@@ -71,10 +71,10 @@ _REFUSED: Final = RestResponse(401, b"User cannot access the resource.", {"Conte
 
 
 class BasicAuthExtension(RestExtension):
-    """Lets only known users pass.
+    """Admits only requests of known users.
 
     Args:
-        environment: Where ``KAFKA_OPTS`` is.
+        environment: The environment with ``KAFKA_OPTS``; None for the process environment.
 
     Attributes:
         guards_admin: True if separate admin listeners require authentication, too; with Java's way of naming the file
@@ -110,7 +110,7 @@ class BasicAuthExtension(RestExtension):
         context.add_filter(self.check)
 
     def check(self, request: RestRequest) -> RestResponse | None:
-        """The refusal of a request, or None."""
+        """The refusal of a request, or None to admit it."""
         if _INTERNAL.fullmatch(f"{request.method} {request.path}"):
             return None
         user, _, password = _credentials(request.headers.get("authorization", "")).partition(":")
@@ -159,7 +159,7 @@ def users_file(path: str) -> str:
 
 
 def read_users(path: str) -> dict[str, str]:
-    """The users of a file of ``user=password`` lines, with their passwords; warns where everybody may read it.
+    """The users of a file of ``user=password`` lines, with their passwords; warns if all users may read it.
 
     Raises:
         ConfigException: it cannot be read, or has no user.
@@ -231,7 +231,7 @@ class Extensions:
         state: The cluster state that extensions may read.
 
     Raises:
-        ConfigException: one cannot be found, made or configured.
+        ConfigException: an extension cannot be found, created or configured.
     """
 
     def __init__(self, classes: Sequence[str], settings: Mapping[str, str], state: ClusterState) -> None:
@@ -256,7 +256,7 @@ class Extensions:
 
     @property
     def admin_filters(self) -> list[RestFilter]:
-        """The filters for requests to admin listeners of their own."""
+        """The filters for requests to separate admin listeners."""
         guards = [one for one in self._extensions if isinstance(one, BasicAuthExtension)]
         return [guard.check for guard in guards if guard.guards_admin]
 
@@ -275,18 +275,18 @@ class Extensions:
         self.entries.append((method.upper(), path, endpoint))
 
     def close(self) -> None:
-        """Closes all, in reverse order."""
+        """Closes all extensions, in reverse order."""
         while self._extensions:
             self._extensions.pop().close()
 
 
 class ExtensionFilters:
-    """Asks the filters before each request.
+    """Runs the filters before each request.
 
     Args:
         app: The application inside.
-        filters: In order.
-        shared: Runs them.
+        filters: The filters, in their order.
+        shared: The services whose threads run them.
     """
 
     def __init__(self, app: ASGIApp, filters: Sequence[RestFilter], shared: Services) -> None:

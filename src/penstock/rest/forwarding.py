@@ -1,4 +1,4 @@
-"""The calls to other workers of the group that a request of this one needs.
+"""Calls other workers of the group to serve a request.
 
 Main functions: ``forward`` passes a request on to the worker that can serve it. A request that this worker cannot serve
 raises ``NotHereException`` with the address of that worker. A request is passed on at most twice: the first worker
@@ -6,7 +6,7 @@ sends it to the leader or to the worker of a task, with ``forward=true``; that w
 ``forward=false``. ``with_other_workers`` completes an explanation, because only a task's own worker knows its wait.
 ``raw_path`` is the path of a request as sent.
 
-Thread: the REST server's; other workers are asked on threads of their own, side by side.
+Thread: the REST server's; calls to other workers run in parallel on separate threads.
 Source: org.apache.kafka.connect.runtime.rest.HerderRequestHandler.completeOrForwardRequest.
 """
 
@@ -31,7 +31,7 @@ from penstock.worker.task.waiting import because
 
 
 def raw_path(scope: Scope) -> str:
-    """The path as it was sent, without the query; also where the request named the whole address, as to a proxy."""
+    """The path as sent, without the query, even if the request names the whole address, as to a proxy."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     path = raw.partition(b"?")[0].decode("latin-1")
     if path.startswith("/"):
@@ -44,7 +44,7 @@ def raw_path(scope: Scope) -> str:
 
 _FORWARD: Final = "forward"
 _CONFLICT: Final = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
-#: Headers that belong to the connection, or are written again.
+#: Headers of the connection, and headers that this worker sets itself.
 _NOT_PASSED_ON: Final = ("connection", "content-length", "date", "server", "transfer-encoding", "keep-alive")
 
 
@@ -77,7 +77,7 @@ async def forward(request: Request, elsewhere: NotHereException) -> Response:
 
 
 def _body(request: Request, elsewhere: NotHereException) -> bytes:
-    """The body as it came; with the configuration that was meant, where it says less."""
+    """The body as received, or with the complete configuration if the request has only a part of it."""
     body: bytes = getattr(request.state, "body", b"")
     if elsewhere.config is None:
         return body
@@ -92,9 +92,9 @@ def _json(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=False).encode("utf-8", "surrogatepass")
 
 
-#: The fields of a task, or of the connector, that its own worker knows.
+#: The fields of a task or connector that only its own worker knows.
 _THEIRS: Final = ("waiting_for", "progress", "backfill")
-#: A worker that is slower than this is left out.
+#: The time limit of another worker's answer in seconds; slower workers are left out.
 _TIMEOUT_S: Final = 5.0
 
 
@@ -130,7 +130,7 @@ def _summed(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _places(view: ConnectorView, here: str) -> dict[int | None, str]:
-    """The address of the worker that runs each task, and under None that of the connector's; others than this one."""
+    """The addresses of other workers, by the task that they run; None is the key of the connector's worker."""
     places: dict[int | None, str] = {status.id.task: status.worker_id for status in view.tasks}
     if view.status is not None:
         places[None] = view.status.worker_id
@@ -138,7 +138,7 @@ def _places(view: ConnectorView, here: str) -> dict[int | None, str]:
 
 
 async def _ask(s: Services, request: Request, worker_id: str) -> Mapping[str, Any] | str:
-    """Asks another worker; returns a text if its answer is of no use."""
+    """Calls another worker; returns an error text if its answer cannot be used."""
     assert s.workers is not None
     workers, path = s.workers, f"{raw_path(request.scope)}?forward=false"
     login = request.headers.get("authorization")

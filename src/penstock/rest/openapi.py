@@ -265,7 +265,7 @@ class Operation:
         id: The name of the operation for clients.
         summary: A description in one line.
         answers: The schema of each good answer; None for an empty one.
-        refusals: The status codes of errors it may answer.
+        refusals: The status codes of its possible errors.
         body: The schema of its body.
         query: Its query parameters, with their schemas.
     """
@@ -522,7 +522,7 @@ def _operation(operation: Operation) -> Json:
         answers[str(status)] = _answer("Done", schema)
     for status in sorted({*operation.refusals, 406}):
         schema = _ref("Health") if operation.path == "/health" else _ref("Error")
-        # Where the framework refuses there is an error body too, but, as in Kafka Connect, no media type.
+        # Refusals of the framework have an error body too, but no media type, as in Kafka Connect.
         if status in _UNTYPED:
             answers[str(status)] = {"description": _REASONS[status]}
             continue

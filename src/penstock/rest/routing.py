@@ -1,4 +1,4 @@
-"""Routes with Kafka Connect's manners: trailing slashes, encoded slashes in names, 405 with all methods, 406.
+"""Routes by Kafka Connect's rules: trailing slashes, encoded slashes in names, 405 with all methods, 406.
 
 Main names: ``build_routes``, ``RawPaths``, ``not_json``. Runs on the REST thread.
 """
@@ -34,7 +34,7 @@ def not_json(endpoint: E) -> E:
 
 
 class RawPaths:
-    """Routes by the path as it was sent, without a slash at its end.
+    """Routes by the path as sent, without a slash at its end.
 
     Decoding comes after routing (in ``build_routes``), so that a connector's name may hold an encoded slash.
     """
@@ -43,14 +43,14 @@ class RawPaths:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Hands a request on with its path as it was sent."""
+        """Passes a request on with its path as sent."""
         if scope["type"] == "http":
             scope = {**scope, "path": raw_path(scope).rstrip("/") or "/"}
         await self._app(scope, receive, send)
 
 
 def build_routes(entries: Iterable[Entry]) -> list[Route]:
-    """One route for each path, so that a wrong method is answered with all the right ones."""
+    """Builds one route for each path, so that the answer to a wrong method lists all allowed methods."""
     by_path: dict[str, dict[str, Endpoint]] = {}
     for method, path, endpoint in entries:
         by_path.setdefault(path, {})[method] = endpoint

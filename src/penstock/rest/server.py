@@ -6,7 +6,7 @@ the setting ``listeners``, ``ListeningSocket`` its bound socket. Main functions:
 anything is served, so that a taken port fails the start of the worker; ``server_context`` and ``client_context`` read
 the ``ssl.*`` settings once, at the start of the worker (``penstock.keystores`` knows the file formats).
 
-``BoundedConnection`` limits the time of a client that sends or takes nothing; the web server itself bounds only the
+``BoundedConnection`` limits the time in which a client sends or receives nothing; the web server itself limits only the
 time between two requests.
 
 Thread: the command's main thread makes, starts and stops the server.
@@ -132,7 +132,7 @@ class WorkerRest:
     """The sockets of a worker's REST server, then the server on them.
 
     Args:
-        settings: Of the server.
+        settings: The server's settings.
 
     Attributes:
         advertised: ``host:port``, the id of the worker.
@@ -249,7 +249,7 @@ class Listener:
 
 
 class ListeningSocket(socket.socket):
-    """A listening socket that, after a refusal for lack of room, says for a while that no connection waits.
+    """A listening socket that reports no waiting connections for a while after the system had no room for one.
 
     The event loop accepts up to two thousand connections in one go, keeps trying when there is no room, and starts over
     after every refusal.
@@ -273,7 +273,7 @@ def open_listeners(listeners: Sequence[Listener]) -> list[socket.socket]:
     """Binds all listeners.
 
     Raises:
-        ConnectException: an address cannot be used; none is left open.
+        ConnectException: an address cannot be used; all sockets are closed.
     """
     opened: list[socket.socket] = []
     try:
@@ -303,8 +303,8 @@ def _bind(listener: Listener) -> socket.socket:
         else:
             family = socket.AF_INET6 if ":" in listener.host else socket.AF_INET
             bound = socket.create_server((listener.host, listener.port), family=family, backlog=_BACKLOG)
-        # Connections inherit it. Without it the second part of an answer waits for the client's word that it has the
-        # first, and clients take their time for that: 40 ms.
+        # Connections inherit it. Without it the second part of an answer waits until the client acknowledges the first,
+        # which clients delay by 40 ms.
         bound.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         return ListeningSocket(fileno=bound.detach())
     except OSError as error:
@@ -316,7 +316,7 @@ def _bind(listener: Listener) -> socket.socket:
 
 #: The time in which a whole request must arrive; longer than the limit of its body, because a late body gets an answer.
 REQUEST_TIMEOUT_S: Final = 45.0
-#: An answer has to be taken in this time, once the network's buffers are full.
+#: The time in which a client must receive an answer, once the network's buffers are full.
 ANSWER_TIMEOUT_S: Final = 45.0
 
 
@@ -356,32 +356,32 @@ class BoundedConnection(H11Protocol):
         self.conn = _FewPieces(h11.SERVER, *(() if most is None else (most,)))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client has come."""
+        """Starts the time limit of the first request."""
         super().connection_made(transport)
-        # Then `pause_writing` comes as soon as the client stops taking data. With a limit of 0 a connection with TLS
+        # `pause_writing` is called as soon as the client stops receiving data. With a limit of 0 a connection with TLS
         # counts as full while it is empty.
         transport.set_write_buffer_limits(high=1)
         self._watch_request()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of a request."""
+        """Handles received bytes, and checks if the request is complete."""
         super().data_received(data)
         self._watch_request()
 
     def pause_writing(self) -> None:
-        """The client does not take the sent data."""
+        """Starts the time limit of the answer: the client does not receive the sent data."""
         super().pause_writing()
         if self._answer_late is None:
             self._answer_late = self.loop.call_later(self.answer_timeout_s, self._drop)
 
     def resume_writing(self) -> None:
-        """The client has taken all."""
+        """Ends the time limit: the client has received the sent data."""
         super().resume_writing()
         _cancel(self._answer_late)
         self._answer_late = None
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client has gone."""
+        """Ends both time limits: the connection is closed."""
         _cancel(self._request_late)
         self._request_late = None
         _cancel(self._answer_late)
@@ -392,9 +392,7 @@ class BoundedConnection(H11Protocol):
         """Logs nothing: a request to upgrade is answered as a plain one, and there is no package to install."""
 
     def _watch_request(self) -> None:
-        """The time runs from the first byte of a request to its last; for the first request it starts with the
-        connection.
-        """
+        """Limits the time from the first byte of a request, or from the start of the connection, to its last byte."""
         if self.conn.their_state not in (h11.IDLE, h11.SEND_BODY):
             _cancel(self._request_late)
             self._request_late = None
@@ -420,7 +418,7 @@ PATIENCE_S = 3.0
 
 @dataclass(frozen=True)
 class Served:
-    """An application and where it is served.
+    """An application and the sockets on which it is served.
 
     Attributes:
         app: The application.
@@ -434,7 +432,7 @@ class Served:
 
 
 class RestServer:
-    """Serves applications on sockets that are bound already.
+    """Serves applications on bound sockets.
 
     Args:
         parts: The applications and their sockets.
@@ -500,7 +498,7 @@ def _server(part: Served, patience_s: float) -> uvicorn.Server:
         timeout_graceful_shutdown=patience_s,  # type: ignore[arg-type]  # only ever waited for
     )
     config.load()
-    # Set after loading, because the library itself only takes names of files.
+    # Set after loading, because the library accepts only file names.
     config.ssl = part.tls
     return uvicorn.Server(config)
 
@@ -573,6 +571,6 @@ def _load_keys(context: ssl.SSLContext, settings: Mapping[str, str]) -> None:
             "private key and the certificate chain, or ssl.keystore.key and ssl.keystore.certificate.chain to their "
             "text (with the prefix listeners.https. or without)"
         )
-    # Of each kind of key (RSA, EC) the last one loaded counts; the first of the file should.
+    # Of each kind of key (RSA, EC) the last one loaded is used; it should be the first one of the file.
     for material in reversed(materials):
         load_key(context, material, settings.get("ssl.keystore.location") or "")

@@ -33,7 +33,7 @@ from penstock.validation.plugin_checks import PluginCatalog
 #: The same as the time limit of the user's request that waits for it.
 TIMEOUT_S: Final = 90.0
 _CONNECT_S: Final = 10.0
-#: No answer of a worker is that large.
+#: The bytes of an answer that are read; no worker's answer is this large.
 _LARGEST_ANSWER: Final = 64 << 20
 
 
@@ -65,7 +65,7 @@ class UnreachableWorkerException(ConflictException):
 
 
 class WorkerClient:
-    """Asks other workers.
+    """Sends requests to other workers.
 
     Args:
         tls: The TLS context for https addresses; None if there are none.
@@ -92,7 +92,7 @@ class WorkerClient:
             method: The HTTP method.
             base_url: The worker's address.
             path: The encoded path with the query.
-            body: Its bytes, JSON unless empty.
+            body: The bytes of the body: JSON, or empty.
             headers: Further headers.
             timeout_s: The time limit of this answer; None for the default.
 
@@ -179,7 +179,7 @@ _PASSING: Final = (409, 503)
 
 
 def refusal(status: int, message: str, what: str, *, signed: bool = True) -> ConnectException:
-    """Returns the error that the refusal of another worker means for the one that has asked.
+    """Returns the error that another worker's refusal means for the worker that sent the request.
 
     Args:
         status: The HTTP status code.
@@ -188,8 +188,8 @@ def refusal(status: int, message: str, what: str, *, signed: bool = True) -> Con
         signed: True if the request was signed, or needs no signature.
 
     Returns:
-        A ``ConflictException`` where the same may be asked again a little later: a worker reads the session key of a
-        new leader only after it may have work for it.
+        A ``ConflictException`` if a retry may succeed: a worker may send requests to a new leader before it has read
+        the leader's session key.
     """
     text = f"Another worker refuses to {what}: {message} (HTTP {status})"
     if status in _PASSING or (status == 400 and not signed):
@@ -200,7 +200,7 @@ def refusal(status: int, message: str, what: str, *, signed: bool = True) -> Con
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 90.0
-#: The time that a reader waits for classes to declare secrets; until then less is shown.
+#: Seconds that a read waits until classes have declared their secret settings; before that, answers show less.
 _LOOK_S: Final = 2.0
 
 
@@ -244,7 +244,7 @@ class Services:
         """Awaits a request.
 
         Args:
-            future: The answer of the request.
+            future: Its answer.
             name: The connector that it is about, to name its present step after a timeout.
             ends: True for a read, whose work ends after a timeout. A change continues.
 

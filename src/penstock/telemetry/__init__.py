@@ -3,14 +3,14 @@
 Start from:
 
 - ``log_context``, ``ContextFormatter`` (``logs``): ``[connector|task-0]`` in every line of a thread.
-- ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` next to it: warnings that would repeat
-  themselves.
+- ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` next to it limits repeated
+  warnings.
 - ``Metrics``, ``Counter``, ``Gauge``, ``MetricFamily`` (``metrics``): the registry of one worker; ``metrics_text`` next
   to it: as text for Prometheus.
 - ``BusyTimes`` (``waits``): the busy time of each stage of a task. ``waiting_for`` next to it: announces the wait of a
   thread in the code that waits; ``stands_still``: a long wait for ``/health``; ``stacks``: the stacks of all threads.
 
-Which metrics there are is said where things are counted: ``penstock.worker.factory.metrics`` for tasks,
+Modules that count define the metrics: ``penstock.worker.factory.metrics`` for tasks,
 ``penstock.herder.cluster.group_metrics`` for the group. Metrics of plugins are in ``penstock.api.metrics``.
 
 Thread: any.

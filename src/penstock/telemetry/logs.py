@@ -2,7 +2,7 @@
 task-0]`` in every line, levels that change at run time, rare warnings.
 
 Main names: ``log_context`` (a context manager, entered once at the top of a thread), ``ContextFormatter``,
-``configure_logging``; ``Loggers``, the log levels; ``SeldomLog``, which limits warnings that would repeat themselves:
+``configure_logging``; ``Loggers``, the log levels; ``SeldomLog``, which limits repeated warnings:
 while a broker is unreachable, a client notices it many times a second.
 
 Thread: the context belongs to the thread (or asyncio task) that entered it. Any thread may change levels, one atomic
@@ -46,13 +46,13 @@ _LEVELS: Final[Mapping[str, int]] = {
 
 @dataclass(frozen=True)
 class LoggerLevel:
-    """The level of a logger, in Java's words, and when it was changed here; None for never."""
+    """The level of a logger, by Java's name, and the time of its last change here; None if it was not changed."""
 
     level: str
     last_modified: int | None
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST."""
+        """The form of REST answers."""
         return {"level": self.level, "last_modified": self.last_modified}
 
 
@@ -69,7 +69,7 @@ class Loggers:
         self._changed: dict[str, int] = {}
 
     def all_levels(self) -> dict[str, LoggerLevel]:
-        """Every logger that is known, by name; the root as ``root``."""
+        """The level of every known logger, by name; ``root`` is the root."""
         with self._lock:
             return {name: self._level(name, logger) for name, logger in sorted(_known().items())}
 
@@ -80,11 +80,11 @@ class Loggers:
             return None if logger is None else self._level(_canonical(name), logger)
 
     def set_level(self, name: str, level: str) -> list[str]:
-        """Changes a logger, which is made when it is not known, and all below it.
+        """Changes the level of a logger, which is created if needed, and of all loggers below it.
 
         Args:
-            name: ``root`` for the root, and so for all; one that is none (``is_name``) changes nothing.
-            level: In any case; see ``is_level``.
+            name: ``root`` for the root, and so for all; an invalid name (see ``is_name``) changes nothing.
+            level: The level in upper or lower case; see ``is_level``.
 
         Returns:
             The names of the loggers whose level has changed.
@@ -113,7 +113,7 @@ class Loggers:
         return LoggerLevel(level_name(logger.getEffectiveLevel()), self._changed.get(name))
 
 
-#: A logger has one above it for each dot in its name, and each of these has a name.
+#: The limit of characters: each dot in a name creates a parent logger with a name of its own.
 _LONGEST_NAME: Final = 1_000
 
 
@@ -136,7 +136,7 @@ def is_level(text: str) -> bool:
 
 
 def level_name(number: int) -> str:
-    """Java's word for a level of Python's logging: the most detailed one that it lets pass.
+    """Java's name for a level of Python's logging: the most detailed level that it lets pass.
 
     >>> level_name(logging.WARNING), level_name(logging.DEBUG + 1), level_name(logging.CRITICAL)
     ('WARN', 'INFO', 'FATAL')
@@ -215,7 +215,7 @@ class ContextFormatter(logging.Formatter):
         return f"[{self.formatTime(record)}] {record.levelname} {context}{record.message} ({record.name})"
 
 
-#: Loggers of libraries that would otherwise say too much, and the level they start with.
+#: Loggers of verbose libraries, and their initial levels.
 _QUIET = {
     "py4j": logging.WARNING,
     "uvicorn": logging.WARNING,
@@ -230,9 +230,9 @@ _QUIET = {
 
 
 def _not_py4j(record: logging.LogRecord) -> bool:
-    """Py4J writes a line of its own, with a trace, to the root logger for an error that it raises as well.
+    """False for Py4J's lines below WARNING, and for its traces in the root logger of errors that it also raises.
 
-    Below WARNING it writes all that goes to Spark and comes back: settings with their secrets, and data.
+    Below WARNING, Py4J logs everything that it sends to Spark and receives: settings with their secrets, and data.
     """
     if record.name.partition(".")[0] == "py4j":
         return record.levelno >= logging.WARNING
@@ -244,7 +244,7 @@ def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None
 
     Args:
         level: Level of the root logger.
-        stream: Where to; standard output by default, as Kafka Connect does.
+        stream: The target; standard output by default, as in Kafka Connect.
     """
     handler = logging.StreamHandler(stream if stream is not None else sys.stdout)
     handler.setFormatter(ContextFormatter())
@@ -266,7 +266,7 @@ class SeldomLog:
     """Warnings of one part; each kind is written once a minute.
 
     Args:
-        logger: where to.
+        logger: the target.
         clock: monotonic seconds.
 
     Attributes:

@@ -45,7 +45,7 @@ class Counter:
 
 
 class Gauge:
-    """A number that is computed when somebody asks."""
+    """A number that is computed at each read."""
 
     __slots__ = ("_read",)
 
@@ -54,12 +54,12 @@ class Gauge:
 
     @property
     def value(self) -> float:
-        """The number now."""
+        """The current number."""
         return self._read()
 
 
 class MetricFamily:
-    """Numbers of one name that are computed when somebody asks; which ones there are can change.
+    """Gauges of one name, which may come and go; their numbers are computed at each read.
 
     Attributes:
         description: For people; empty when there is none.
@@ -75,7 +75,7 @@ class MetricFamily:
         self._read = read
 
     def read(self) -> Iterator[tuple[dict[str, str], float]]:
-        """All tags and the value of each number now."""
+        """The tags and the current value of each gauge."""
         for more, value in self._read():
             yield {**dict(self.key[1]), **more}, value
 
@@ -98,9 +98,9 @@ class Metrics:
         self._gauges: dict[_Key, Gauge] = {}
         self._families: dict[_Key, MetricFamily] = {}
 
-    # Names before the slash are no keywords, so that tags can have any name.
+    # Parameters before the slash are positional, so that tags can have any name.
     def counter(self, name: str, /, **tags: str) -> Counter:
-        """The counter of that name and tags, made when it is not there yet."""
+        """The counter of that name and tags; creates it if needed."""
         with self._lock:
             return self._counters.setdefault(_key(name, tags), Counter())
 
@@ -122,10 +122,10 @@ class Metrics:
         """Registers the function that reads gauges that come and go; replaces an earlier family of that name and tags.
 
         Args:
-            name: The name of all of them.
-            read: Gives each one's tags beyond `tags`, and its value.
+            name: The name of all gauges.
+            read: Yields the further tags and the value of each gauge.
             description: The help text.
-            tags: Their common tags.
+            tags: The tags of all gauges.
         """
         family = MetricFamily(_key(name, tags), read, description)
         with self._lock:
@@ -133,7 +133,7 @@ class Metrics:
         return family
 
     def drop(self, family: MetricFamily) -> None:
-        """Forgets a family, unless another one has taken its place."""
+        """Removes a family, unless another one has replaced it."""
         with self._lock:
             if self._families.get(family.key) is family:
                 del self._families[family.key]
@@ -170,7 +170,7 @@ class Metrics:
         """Returns the description of each metric, where one is known."""
         with self._lock:
             families = sorted(self._families.items(), key=lambda entry: entry[0], reverse=True)
-        # Of several texts for one name the first counts.
+        # If one name has several descriptions, the first one is used.
         return {name: family.description for (name, _), family in families if family.description}
 
 

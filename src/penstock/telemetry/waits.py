@@ -5,7 +5,7 @@ ones of all threads. ``BusyTimes`` counts the time at work of each stage, which 
 throughput. ``no_probe`` stands for the probes of kill tests.
 
 ``stands_still`` reports a long wait to ``/health`` and the status of tasks; in contrast to a ``Wait``, a ``Standstill``
-lasts until ``goes_on`` takes it back, whatever the thread does between two tries.
+lasts until ``goes_on`` withdraws it, whatever the thread does between two tries.
 
 ``stacks`` takes the stacks of all threads at one moment. Python 3.11 keeps a pointer from a generator's frame to the
 frame below it after the generator was left; following it then reads memory with other contents, which can crash the
@@ -45,9 +45,9 @@ class Wait(NamedTuple):
 
     Attributes:
         reason: The reason in one word.
-        since_s: The begin of the wait, by ``time.monotonic``.
+        since_s: The start of the wait, by ``time.monotonic``.
         detail: Further details.
-        elsewhere: Returns the stack of the other process that it waits for; empty if that gives none.
+        elsewhere: Returns the stack of the other process that it waits for; empty if there is none.
     """
 
     reason: str
@@ -60,7 +60,7 @@ _now: dict[int, Wait] = {}
 
 
 def no_probe(point: str) -> None:
-    """The probe of the data path outside of kill tests, which have theirs called at named points."""
+    """A probe of the data path that does nothing; kill tests pass their own, which is called at named points."""
 
 
 class waiting_for:  # noqa: N801 - read as a statement, as a context manager and a decorator are
@@ -98,7 +98,7 @@ class waiting_for:  # noqa: N801 - read as a statement, as a context manager and
             _now[get_ident()] = self._before
 
     def __call__(self, function: Callable[P, T]) -> Callable[P, T]:
-        """A function that waits for this while it runs."""
+        """Wraps a function; the wait lasts while it runs."""
         reason, detail = self._reason, self._detail
 
         @wraps(function)
@@ -192,10 +192,10 @@ def stands_still(
     """Reports a long wait; a repeated report keeps the first time.
 
     Args:
-        owner: The thing; it has one standstill at a time.
-        reason: In one word.
-        text: For people.
-        since: Since when, if that is known better than by this call.
+        owner: The name of the waiting part, which has one standstill at a time.
+        reason: The reason in one word.
+        text: The reason as a sentence.
+        since: The start of the wait; None for the time of the first report.
         details, connector: See ``Standstill``.
 
     >>> stands_still("task a-0", "source_retry", "busy").reason
@@ -237,7 +237,7 @@ def goes_on(owner: str, only: Standstill | None = None) -> None:
 
 
 def standstill_of(owner: str) -> Standstill | None:
-    """Returns the reason why one thing makes no progress, or None if it makes progress."""
+    """Returns the standstill of an owner; None if there is none."""
     return _standstills.get(owner)
 
 
@@ -247,14 +247,14 @@ def standstills() -> list[Standstill]:
         return sorted(_standstills.values(), key=lambda one: one.since)
 
 
-#: The most frames of a stack that are walked.
+#: The limit of frames for each stack.
 MOST_FRAMES: Final = 160
 
 
 def stacks() -> dict[int, Stack]:
     """The stack of each thread, outermost place first, by the thread's ident.
 
-    Of a stack that is deeper these are the innermost ``MOST_FRAMES`` places.
+    Of a deeper stack, only the innermost ``MOST_FRAMES`` places.
     """
     found: dict[int, Stack] = {}
     for ident, *frames in _walked(MOST_FRAMES):
@@ -272,7 +272,7 @@ def _walked(depth: int) -> list[tuple[Any, ...]]:
         levels[-1], above = tee(levels[-1])
         levels.append(map(getattr, above, repeat("f_back"), repeat(None)))
     rows = zip(map(itemgetter(0), for_idents), *levels, strict=True)
-    # Finalizers that the collector calls are Python, too.
+    # The collector may call finalizers, which run Python instructions.
     was_enabled = gc.isenabled()
     gc.disable()
     try:

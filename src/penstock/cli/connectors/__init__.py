@@ -1,5 +1,5 @@
 """``penstock connectors``: a worker's connectors from the command line.
 
-``commands`` has the command group: it shows, starts and stops connectors, and reads ranges again;
-``configurations`` creates, validates and previews, from files.
+``commands`` has the command group, which shows, starts and stops connectors and runs backfills; ``configurations``
+creates, validates and previews connectors from files.
 """

@@ -85,7 +85,7 @@ def backfill(
 
 
 def _awaited(session: Session, path: Sequence[str], found: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Waits for the end of a backfill: with a bar on a terminal, else with a line for each change."""
+    """Waits for the end of a backfill; shows a bar on a terminal, else a line for each change."""
     pause, told = threading.Event(), -1
     lines = not (session.json or sys.stderr.isatty())
     with counting(f"Backfill of {path[1]}") as show:
@@ -281,7 +281,7 @@ def list_connectors(session: Session) -> None:
 
 
 def _say_progress(what: str, one: Mapping[str, Any]) -> None:
-    """A line with the progress, if the answer has one."""
+    """Prints a line with the progress, if the answer has one."""
     if told := one.get("progress"):
         done, total = told["done"], told["total"]
         of = "" if total is None else f" of {total:,}"

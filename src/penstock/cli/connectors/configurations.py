@@ -43,7 +43,7 @@ from penstock.traces import root_cause
 log = logging.getLogger(__name__)
 
 _REQUEST_FIELDS = {"name", "config", "initial_state"}
-#: Fields of ``GET /connectors/{name}`` in addition to these: a saved answer can be used as a file.
+#: The further fields of an answer to ``GET /connectors/{name}``: a saved answer can be used as a file.
 _ANSWER_FIELDS = {"tasks", "type"}
 
 
@@ -61,7 +61,7 @@ def read_connector_files(paths: Sequence[str]) -> list[ConnectorFile]:
     """Reads all files.
 
     Raises:
-        ConfigException: one cannot be read or is wrong, or two have the same name; says which and why.
+        ConfigException: a file cannot be read or is invalid, or two connectors have the same name.
     """
     files: list[ConnectorFile] = []
     by_name: dict[str, str] = {}
@@ -117,7 +117,7 @@ def parse_connector_file(path: str, text: str) -> ConnectorFile:
     """A connector file's content.
 
     Raises:
-        ConfigException: it is wrong.
+        ConfigException: the content is invalid.
 
     >>> parse_connector_file("a.properties", "name=a").config
     {'name': 'a'}
@@ -180,9 +180,9 @@ def _named(path: str, config: Mapping[str, str], target: TargetState | None) -> 
 
 
 _POLL_S: Final = 0.3
-#: Tasks that have been RUNNING for this time count as steady.
+#: Seconds after which RUNNING tasks count as steady.
 _STEADY_S: Final = 1.0
-#: A cause that keeps a task from working may pass by itself in this time, such as a topic that is being created.
+#: Seconds in which an obstacle for a task may pass by itself, such as a topic that is being created.
 _PASSING_S: Final = 5.0
 #: The waits of a RUNNING task before it does anything that could fail.
 _NOT_BEGUN: Final = ("spark_starting", "group_join")
@@ -190,7 +190,7 @@ _CONFLICT: Final = 409
 
 
 def await_running(api: ApiClient, name: str, timeout_s: float = 60.0) -> None:
-    """Waits until all have been RUNNING for a second and no task still waits to begin; ends with the first error."""
+    """Waits until all parts have been RUNNING for a second and every task has begun; ends with the first error."""
     deadline = time.monotonic() + timeout_s
     steady_since: float | None = None
     waits: Sequence[Mapping[str, Any]] = ()
@@ -226,7 +226,7 @@ def await_running(api: ApiClient, name: str, timeout_s: float = 60.0) -> None:
 
 
 def _status_of(api: ApiClient, name: str) -> Any:
-    """Returns the status of a connector that was just created; in a group its worker reports a little later."""
+    """Returns the status of a new connector; in a group its worker may report the first state a little later."""
     try:
         return api.call("GET", ["connectors", name, "status"])
     except ApiError as error:

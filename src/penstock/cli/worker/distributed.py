@@ -150,7 +150,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
             opened.callback(store.stop)
             if not self.until_answered(store.start):
                 return None
-        # A task that moves to another worker keeps its id: the member that it was there is fenced.
+        # A task that moves to another worker keeps its member id, so that its old member is fenced.
         static_id = settings.group_id if settings.static_members else None
         return Stores(config, status, SourceOffsets(offset, raw, exactly_once=exactly_once), static_id)
 

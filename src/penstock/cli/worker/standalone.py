@@ -144,7 +144,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         return store
 
     def _create(self, herder: Herder, file: ConnectorFile) -> bool:
-        """Creates one connector of the command line; False when that ends the worker."""
+        """Creates one connector of the command line; returns False if its failure ends the worker."""
         stored = self._stored.get(file.name)
         if stored is not None:
             log.warning(

@@ -21,11 +21,12 @@ import time
 
 #: The worker writes this in addition to the numbers of signals: its clean stop has begun.
 BEGUN = 0
-#: A clean stop must have begun so long after the first signal. When it has, it has deadlines of its own.
+#: Seconds after the first signal in which a clean stop must begin; once begun, it has its own deadlines.
 BEGIN_WITHIN_S = 10.0
-#: Signals so close to the first are the same wish: ``timeout`` signals its child and then the group that it is in.
+#: Seconds after the first signal in which further ones are the same request: ``timeout``
+#: signals its child, then its process group.
 SAME_WISH_S = 0.2
-#: The time for Python's own handler of the second signal, before the process is killed.
+#: Seconds for Python's own handler of the second signal, before the process is killed.
 AGAIN_WITHIN_S = 0.5
 
 _ENDING = (signal.SIGINT, signal.SIGTERM)
@@ -45,7 +46,7 @@ class WatchdogVerdict:
     7.5
 
     Attributes:
-        kill_at: The moment; None: not yet.
+        kill_at: The time at which to kill the worker; None if that is not due.
     """
 
     def __init__(self) -> None:
@@ -55,7 +56,7 @@ class WatchdogVerdict:
         self._again = False
 
     def told(self, number: int, now: float) -> None:
-        """A signal has come, or the clean stop has begun."""
+        """Records a signal, or the start of the clean stop."""
         if number == BEGUN:
             self._begun = True
             if not self._again:
@@ -93,7 +94,7 @@ def main() -> None:
 
 
 def _kill(worker: int) -> None:
-    # Another parent means that the worker has ended, and its number may be somebody else's.
+    # Another parent means that the worker has ended, and that its process id may be in use again.
     if os.getppid() == worker:
         os.write(sys.stderr.fileno(), b"The worker does not react to signals: it is killed\n")
         os.kill(worker, signal.SIGKILL)

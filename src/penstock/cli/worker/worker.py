@@ -1,4 +1,4 @@
-"""One worker in one process, in either mode: its parts are put together here, started and stopped.
+"""One worker in one process, in either mode: creates its parts, starts and stops them.
 
 Main types: ``ConnectWorker``, whose subclasses choose the stores of configurations, statuses and offsets; ``Stores``.
 Main functions: ``load_worker``, which reads the worker's file, and ``run``, from the start to the exit code.
@@ -127,7 +127,7 @@ class Events:
             os.close(read_end)
 
     def restore(self) -> None:
-        """Gives the signals back."""
+        """Restores the former signal handlers."""
         self._let_go()
         if self._watchdog is None:
             return
@@ -138,7 +138,7 @@ class Events:
             self._watchdog.wait()
 
     def end(self, reason: str, exit_code: int) -> None:
-        """Asks for the end of the process."""
+        """Requests the end of the process."""
         self._queue.put(ExitReason(reason, exit_code))
 
     def wait(self) -> ExitReason:
@@ -147,7 +147,7 @@ class Events:
             try:
                 ending = self._queue.get(timeout=_LOOK_S)
             except Empty:
-                # A signal that the system gave to another thread is only seen once this one runs Python code.
+                # The handler of a signal that another thread received runs only once this thread runs Python code.
                 continue
             self._tell(watchdog.BEGUN)
             return ending
@@ -196,10 +196,10 @@ def collect_rarely() -> None:
 def raise_file_limit() -> int:
     """Lets this process open as many files as its user may, as a JVM does for itself.
 
-    Shells set 1024 by habit: a thousand clients of the REST API would leave no file to connectors.
+    Most shells set 1024: a thousand clients of the REST API would leave no files for connectors.
 
     Returns:
-        The new limit; -1 for none.
+        The limit of this process after the call; -1 if there is none.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == hard:
@@ -216,7 +216,7 @@ _PAUSE_S: Final = 1.0
 
 
 def is_passing(error: Exception) -> bool:
-    """True if Kafka may answer another time: brokers are away, or are coming back."""
+    """True if Kafka may answer a retry: brokers are unreachable, or are starting."""
     return isinstance(error, KafkaRetriableException) or isinstance(error.__cause__, KafkaRetriableException)
 
 
@@ -227,7 +227,7 @@ def until_answered(
     passes: Callable[[Exception], bool] = is_passing,
     pause_s: float = _PAUSE_S,
 ) -> bool:
-    """Makes a call to Kafka, again and again as long as brokers do not answer.
+    """Makes a call to Kafka, and retries it while brokers do not answer.
 
     Args:
         call: The call, which may be repeated after a failure.
@@ -284,10 +284,10 @@ def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plu
 
     Args:
         path: The file.
-        parse: Makes settings of its content, placeholders resolved.
+        parse: Makes the settings from its content, whose placeholders are resolved.
 
     Raises:
-        ConfigException: the file cannot be read, or settings are wrong (all faults are listed).
+        ConfigException: the file cannot be read, or settings are invalid (the message lists all errors).
     """
     try:
         raw = parse_properties(read_text(path))
@@ -302,7 +302,7 @@ def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plu
         return provider
 
     settings = parse(resolve_placeholders(raw, new_provider))
-    # Refused before anything starts; the validator of connectors uses it.
+    # An invalid policy is refused before anything starts; the validator of connectors uses the policy.
     parse_policy(settings.override_policy, settings.override_allowlist)
     transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
     RestSettings.of(settings)
@@ -313,7 +313,7 @@ def run(make: Callable[[Events], ConnectWorker[W]]) -> int:
     """Runs a worker from its start to its end.
 
     Args:
-        make: Puts it together.
+        make: Creates the worker.
 
     Returns:
         The exit code.
@@ -347,7 +347,7 @@ class ConnectWorker(ABC, Generic[W]):
         events: Receives the failure of the worker.
         probe: Called at the named points of the data path.
 
-    Thread: ``start`` and ``stop`` by the main thread; methods that subclasses have to bring, ``startup``.
+    Thread: ``start`` and ``stop`` by the main thread; methods that subclasses implement, on ``startup``.
     """
 
     def __init__(
@@ -369,7 +369,7 @@ class ConnectWorker(ABC, Generic[W]):
         self.advertised_url = ""
         self._transformer = transformer
         self._events = events
-        # Closed before the herder ends; closed after it.
+        # The first is closed before the herder ends, the second after it.
         self._in_front = ExitStack()
         self._behind = ExitStack()
         self._startup = OwnedThread("startup", self._start_rest_of_it)
@@ -405,9 +405,9 @@ class ConnectWorker(ABC, Generic[W]):
         """The worker's membership in its group, and its part in the group; None if there is no group."""
 
     def began(self, herder: Herder) -> None:
-        """The worker serves."""
+        """Called when the worker serves."""
 
-    # ------------------------------------------------------------------ life
+    # ------------------------------------------------------------------ lifecycle
     def start(self) -> None:
         """Listens, then starts the rest in the background.
 
@@ -437,7 +437,7 @@ class ConnectWorker(ABC, Generic[W]):
         self._startup.start()
 
     def stop(self, ending: ExitReason | None = None) -> None:
-        """Stops REST, tasks, connectors, Spark and the stores, in this order; Spark first while it boots."""
+        """Stops REST, tasks, connectors, Spark and the stores, in this order; Spark first if it is still starting."""
         if ending is not None:
             log.info("Stopping: %s", ending.reason)
         self.stopping.set()
@@ -477,7 +477,7 @@ class ConnectWorker(ABC, Generic[W]):
         self._cluster_id = admin.cluster_id()
 
     def until_answered(self, call: Callable[[], object], passes: Callable[[Exception], bool] = is_passing) -> bool:
-        """See the function of that name; health and log name the wait."""
+        """See the function of that name; health and log report the wait."""
         herder = self._herder
         assert herder is not None
         text = f"Kafka at {','.join(self.settings.bootstrap_servers)} does not answer; the worker keeps trying"
@@ -489,7 +489,7 @@ class ConnectWorker(ABC, Generic[W]):
         return until_answered(call, self.stopping, tell, passes)
 
     def give_up(self, reason: str, exit_code: int) -> None:
-        """Ends a worker that has failed, with this exit code."""
+        """Ends a failed worker with this exit code."""
         if not self.stopping.is_set():
             log.error("%s", reason)
             self._events.end(reason.splitlines()[0], exit_code)
@@ -591,7 +591,7 @@ class ConnectWorker(ABC, Generic[W]):
         return True
 
     def _spark_failed(self, error: SparkUnavailableException) -> None:
-        """Tasks that wait for data would not find out before there is some. Thread: the session's."""
+        """Fails all tasks at once: a task without data would not notice until data arrives. Thread: the session's."""
         if self._worker is not None:
             self._worker.fail_tasks(error)
 
@@ -614,7 +614,7 @@ class ConnectWorker(ABC, Generic[W]):
 
 
 def end_process(code: int) -> None:
-    """Ends the process, also when a plugin's own thread would keep it alive."""
+    """Ends the process, even if a plugin's own thread would keep it alive."""
     logging.shutdown()
     sys.stdout.flush()
     sys.stderr.flush()

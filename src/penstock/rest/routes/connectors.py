@@ -1,6 +1,6 @@
 """``/connectors`` and all paths below it, with offsets, topics and backfills. Runs on the REST thread.
 
-Reads come from the herder's snapshot, requests are awaited.
+Reads use the herder's snapshot; changes await the herder.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; KIP-875, KIP-558.
 """
@@ -247,7 +247,7 @@ async def get_topics(request: Request) -> Response:
 
 
 async def reset_topics(request: Request) -> Response:
-    """Forgets these topics."""
+    """Resets the topics that the connector has used."""
     s = services(request)
     if not s.topic_tracking:
         raise HTTPException(403, "Topic tracking is disabled.")

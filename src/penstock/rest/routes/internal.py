@@ -1,4 +1,4 @@
-"""The requests that only workers of a group make of each other, and their answers. Runs on the REST thread.
+"""The routes for requests between workers of a group. Runs on the REST thread.
 
 Source: org.apache.kafka.connect.runtime.rest.resources.InternalClusterResource; KIP-507, KIP-618.
 """
@@ -21,7 +21,7 @@ from penstock.rest.services import services
 
 
 async def put_task_configs(request: Request) -> Response:
-    """Stores the task configurations that a worker has got from a connector."""
+    """Stores the task configurations that a connector on another worker has generated."""
     s, name = services(request), request.path_params["name"]
     _check(request)
     body = await read_body(request, _most(s.herder.connectors().get(name)))

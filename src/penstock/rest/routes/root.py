@@ -1,6 +1,6 @@
 """The worker itself: ``/``, ``/health``, ``/metrics``, ``/connector-plugins`` and ``/admin/loggers``.
 
-Runs on the REST thread. Metrics are read, plugins are imported and users' code runs on other threads.
+Runs on the REST thread. Other threads read metrics, import plugins and run users' code.
 
 Source: RootResource, ConnectorPluginsResource and LoggingResource of org.apache.kafka.connect.runtime.rest.resources;
 KIP-495, KIP-976.
@@ -43,7 +43,7 @@ async def health(request: Request) -> Response:
 async def metrics(request: Request) -> Response:
     """The worker's metrics, for Prometheus."""
     s = services(request)
-    # Plugins measure some of them, in code of their authors.
+    # The code of plugins computes some of them.
     text = await s.on_thread("read-metrics", lambda: metrics_text(s.metrics.read(), s.metrics.descriptions()))
     # A plugin's tag may have characters that cannot be encoded, for example half of a surrogate pair from a file's
     # name.
