@@ -47,12 +47,12 @@ class Units:
 
     @classmethod
     def of(cls, connectors: Iterable[str] = (), tasks: Iterable[ConnectorTaskId] = ()) -> Units:
-        """Makes one; a unit that is named twice counts once, at its first place."""
+        """Creates units; a unit that is named twice counts once, at its first position."""
         return cls(tuple(dict.fromkeys(connectors)), tuple(dict.fromkeys(tasks)))
 
     @classmethod
     def union(cls, several: Iterable[Units]) -> Units:
-        """All units of several."""
+        """The units of all these, each once."""
         listed = list(several)
         return cls.of(
             (one for units in listed for one in units.connectors), (one for units in listed for one in units.tasks)
@@ -80,11 +80,11 @@ class Units:
         yield from self.tasks
 
     def of_connectors(self, names: Container[str]) -> Units:
-        """The units of some connectors."""
+        """The units of these connectors."""
         return self._only(lambda one: one in names, lambda one: one.connector in names)
 
     def ordered(self) -> Units:
-        """The same, connectors by name and tasks by connector and number."""
+        """The same units, connectors by name and tasks by connector and number."""
         return Units(tuple(sorted(self.connectors)), tuple(sorted(self.tasks)))
 
     def _only(self, connector: Callable[[str], bool], task: Callable[[ConnectorTaskId], bool]) -> Units:
@@ -96,7 +96,7 @@ NOTHING = Units()
 
 T = TypeVar("T", bound=Hashable)
 
-#: The growth of the next pause, if rounds that revoke units for the balance follow each other.
+#: The factor of the delay if rounds that revoke units for the balance follow each other.
 _BACK_OFF_FACTOR: Final = 40
 
 
@@ -113,7 +113,7 @@ class LeaderMemory:
         rounds_taking: The number of such rounds in a row.
         candidates: Members that joined without work while lost units wait, in the order of joining.
         wait_until_ms: The time until which lost units wait, or balancing is delayed; 0 for neither.
-        delay_ms: The delay that the members got for that.
+        delay_ms: The delay that the leader sent to the members for that.
     """
 
     assigned: Units = NOTHING
@@ -127,7 +127,7 @@ class LeaderMemory:
     delay_ms: int = 0
 
     def without_delay(self) -> LeaderMemory:
-        """The same with nothing put off."""
+        """The same memory without a delay."""
         return replace(self, candidates=(), wait_until_ms=0, delay_ms=0)
 
 
@@ -193,12 +193,12 @@ class _Loads:
         return [one for one in self.connectors if not self.connectors[one] and not self.tasks[one]]
 
     def deal(self, units: Units) -> None:
-        """Gives units to the members with the least work of their kind."""
+        """Assigns units to the members with the least work of their kind."""
         _deal(self.connectors, units.connectors)
         _deal(self.tasks, units.tasks)
 
     def deal_round(self, units: Units, members: Sequence[str]) -> None:
-        """Assigns units to these members in turns, whatever they run."""
+        """Assigns units to these members in turn, regardless of their load."""
         for number, connector in enumerate(units.connectors):
             self.connectors[members[number % len(members)]].append(connector)
         for number, task in enumerate(units.tasks):
@@ -274,7 +274,7 @@ def _lost_work(
     """
     if not lost and not memory.took_for_balance:
         return memory.without_delay(), NOTHING
-    # No member is lost, so the members did not get the last answer; or the delay is turned off.
+    # No member is lost, so the members did not get the last answer; or there is no delay.
     if (memory.wait_until_ms <= 0 and memory.members <= now.running.keys()) or max_delay_ms == 0:
         return memory, lost
     if 0 < memory.wait_until_ms <= now.now_ms:
@@ -341,7 +341,7 @@ def _above_share(total: int, loads: Mapping[str, Sequence[T]]) -> dict[str, Sequ
     for member, units in loads.items():
         if len(units) <= share:
             continue
-        # Some members may hold one more than the others, when the number does not come out even.
+        # If the number is not divisible, some members may keep one more than the others.
         allowed = share + 1 if extras > 0 else share
         extras -= 1
         if len(units) > allowed:
@@ -350,7 +350,7 @@ def _above_share(total: int, loads: Mapping[str, Sequence[T]]) -> dict[str, Sequ
 
 
 def _deal(loads: dict[str, list[T]], units: Iterable[T]) -> None:
-    """Each unit goes to a member with the least, in the order of load, then of ids, that held before."""
+    """Assigns each unit to a member with the least; ties go by the load, then the id, before this call."""
     order = sorted(loads, key=lambda member: (len(loads[member]), member))
     left = list(reversed(list(units)))
     while left:
@@ -362,13 +362,13 @@ def _deal(loads: dict[str, list[T]], units: Iterable[T]) -> None:
 
 
 def assign_eagerly(members: Iterable[str], configured: Units) -> Mapping[str, Units]:
-    """Gives each member its share: first connectors, then tasks, one after the other to the members by their ids.
+    """Assigns first connectors, then tasks, one after the other to the members in the order of their ids.
 
     Connectors and tasks are assigned separately: with one task each, one member of two would get all connectors.
 
     Args:
         members: The ids of all members; at least one.
-        configured: All units that are to run.
+        configured: All units to run.
 
     Returns:
         The units of each member.

@@ -36,13 +36,13 @@ class Subprotocol(Enum):
     """A sub-protocol by the name that members offer; the broker picks the first one that all of them offer."""
 
     EAGER = "default"
-    """Version 0: a member gives up everything before each round."""
+    """Version 0: a member stops all its work before each round."""
     COMPATIBLE = "compatible"
-    """Version 1: a member keeps what is not taken from it."""
+    """Version 1: a member keeps all work that is not revoked."""
     SESSIONED = "sessioned"
     """Version 2: as version 1, and internal requests between workers are signed."""
     PENSTOCK = "penstock"
-    """Version 2, too. Only workers of this kind offer it: where it is picked, no other is in the group."""
+    """Version 2 too. Only Penstock's workers offer it: if the broker picks it, the group has no other workers."""
 
     @property
     def version(self) -> int:
@@ -51,7 +51,7 @@ class Subprotocol(Enum):
 
 
 def offered(connect_protocol: str) -> tuple[Subprotocol, ...]:
-    """The sub-protocols that a worker offers, the one it likes best first.
+    """The sub-protocols that a worker offers, the preferred one first.
 
     Args:
         connect_protocol: The worker's ``connect.protocol``: ``assignment``, ``compatible`` or ``sessioned``.
@@ -68,7 +68,7 @@ class AssignmentError(IntEnum):
 
     NONE = 0
     CONFIG_MISMATCH = 1
-    """The leader has not read as far in the config topic as a member: all members join again."""
+    """The leader has read less of the config topic than a member: all members join again."""
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,7 @@ def decode_assignment(data: bytes) -> Assignment:
 
 
 class _Reader:
-    """Takes values from the front of some bytes."""
+    """Reads consecutive values from bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -37,7 +37,7 @@ def refusal(module: str) -> str | None:
         module: Its dotted name.
 
     Returns:
-        What it belongs to; None where it may be imported, or is not there.
+        The owner of the module; None if it may be imported or does not exist.
 
     >>> refusal("this"), refusal("penstock.cli.worker.worker"), refusal("penstock.transforms.types.cast")
     ('Python itself', 'the worker itself', None)
@@ -61,7 +61,7 @@ def refusal(module: str) -> str | None:
 
 
 def class_refusal(text: str, cls: type) -> str | None:
-    """As `refusal`, for a class that was found in an importable module: it may come from another one.
+    """As `refusal`, for a class found in an importable module, which may have imported it from another module.
 
     >>> class_refusal("mine.Thread", __import__("threading").Thread)
     'Class mine.Thread is a part of Python itself, which has no class for a configuration'
@@ -71,7 +71,7 @@ def class_refusal(text: str, cls: type) -> str | None:
 
 
 def said(text: str, why: str) -> str:
-    """The words for a class name that is refused."""
+    """The message for a refused class name."""
     return f"Class {text} is a part of {why}, which has no class for a configuration"
 
 
@@ -89,7 +89,7 @@ def _found(top: str) -> importlib.machinery.ModuleSpec | None:
 
 @functools.cache
 def _of_dependencies() -> dict[str, str]:
-    """The modules of the distributions that the worker needs, with their names; of packages the first two parts."""
+    """Maps modules that the worker needs to their distributions; of packages the first two parts of the name."""
     found: dict[str, str] = {"pyspark": "pyspark", "py4j": "py4j"}
     for name, distribution in _needed(_OWN):
         for module in _modules(distribution):
@@ -98,7 +98,7 @@ def _of_dependencies() -> dict[str, str]:
 
 
 def _needed(project: str) -> Iterator[tuple[str, importlib.metadata.Distribution]]:
-    """The installed distributions that one needs, directly or indirectly, with their names."""
+    """The installed distributions that a distribution needs, directly or indirectly, with their names."""
     seen, waiting = {project}, [project]
     while waiting:
         try:
@@ -110,7 +110,7 @@ def _needed(project: str) -> Iterator[tuple[str, importlib.metadata.Distribution
             yield own_name, distribution
         for text in requirements:
             extra = _EXTRA.search(text)
-            # Of an own extra the worker uses what is installed, but for what is there to develop it.
+            # The worker uses the installed packages of its own extras, except those of `dev`.
             if extra is not None and (extra[1] == "dev" or own_name != project):
                 continue
             named = _PROJECT.match(text)
@@ -124,7 +124,7 @@ def _name_and_requirements(distribution: importlib.metadata.Distribution) -> tup
     text = distribution.read_text("METADATA")
     if text is None:
         return distribution.metadata["Name"], list(distribution.requires or ())
-    # Only its head: the project's page follows, and parsing all pages takes half a second.
+    # Only the head, because parsing the project pages after it takes half a second for all distributions.
     head = _FOLDED.sub(" ", text.partition("\n\n")[0])
     fields = [line.partition(": ") for line in head.splitlines()]
     name = next((value for field, _, value in fields if field == "Name"), "")
@@ -133,7 +133,7 @@ def _name_and_requirements(distribution: importlib.metadata.Distribution) -> tup
 
 def _modules(distribution: importlib.metadata.Distribution) -> set[str]:
     found: set[str] = set()
-    # Read as text: to make an object of each file's path takes several times as long.
+    # Read as text: creating an object for each file's path takes several times as long.
     record = distribution.read_text("RECORD")
     for line in (record or "").splitlines() if record else map(str, distribution.files or ()):
         path = line.partition(",")[0]

@@ -153,7 +153,7 @@ NO_DEFAULT: Final = NoDefault()
 ClassResolver = Callable[[str, str], type]
 """Finds the class that a setting names, from the setting's name and its text.
 
-Raises LookupError if there is none, or ConfigException with a message of its own."""
+Raises LookupError if the class does not exist, or ConfigException with its own message."""
 
 _JAVA_BLANKS: Final = "".join(map(chr, range(0x21)))
 #: The characters that `\\s` matches in Java's expressions.

@@ -32,7 +32,7 @@ class ConfigData:
 
     Attributes:
         data: The values by key.
-        ttl: Milliseconds for which they stay valid; None: for ever.
+        ttl: Milliseconds for which they stay valid; None for no limit.
 
     Source: org.apache.kafka.common.config.ConfigData.
     """
@@ -197,7 +197,7 @@ class Unresolved:
         setting: The setting that contains it.
         placeholder: Its text.
         known: True if its provider is configured; otherwise it may not be a placeholder at all.
-        reason: Why it has no value.
+        reason: The reason why it has no value.
     """
 
     setting: str
@@ -239,7 +239,7 @@ class TransformedConfig:
 
 @dataclass(frozen=True)
 class Placeholder:
-    """A `${provider:[path:]key}` in a text.
+    """A placeholder `${provider:[path:]key}` in a text.
 
     Attributes:
         start: Its position in the text.

@@ -7,6 +7,6 @@ Start from:
 - ``open_store`` (``tls_settings``): a ``KeyStore`` of a file, whose first bytes identify the format (JKS, PKCS12).
 - ``load_key``, ``trust`` (``tls_settings``): keys and certificates in an ``ssl.SSLContext``.
 
-Nothing here writes a file. Users of the package: ``penstock.rest.server`` for servers,
-``penstock.kafka.settings.security`` for clients.
+The package writes no files. ``penstock.rest.server`` uses it for servers, ``penstock.kafka.settings.security`` for
+clients.
 """

@@ -1,4 +1,4 @@
-"""Java's key and trust stores, and the settings ``ssl.*``: as PEM text and in an ``ssl.SSLContext``.
+"""Java's key and trust stores, and the settings ``ssl.*``, as PEM text and in an ``ssl.SSLContext``.
 
 Main functions: ``key_material``, ``trusted_certificates`` read the files and keep nothing; ``load_key``, ``trust``,
 ``set_versions``, ``set_ciphers`` configure a context; ``enabled_versions`` and ``openssl_cipher`` read the settings.
@@ -63,7 +63,7 @@ class KeyEntry:
     Attributes:
         alias: Its name in the store.
         chain: Certificates in DER, the key's own first.
-        recover: Gives the key, PKCS8 in DER without encryption; its argument is the key's password. Raises
+        recover: Returns the key, PKCS8 in DER without encryption; its argument is the key's password. Raises
             ``KeyStoreFault``.
     """
 
@@ -98,9 +98,9 @@ _DER_SEQUENCE = 0x30
 
 
 def format_of(data: bytes) -> str | None:
-    """The format of a file; None for one that is no key store.
+    """The format of a file; None if it is not a key store.
 
-    The file counts, not the setting: since Java 9 ``keytool`` writes PKCS12 into files that are called JKS.
+    The content counts, not the setting: since Java 9 ``keytool`` writes PKCS12 into files with names like ``.jks``.
 
     >>> format_of(bytes.fromhex("feedfeed00000002")), format_of(b"0" + bytes([3, 2, 1, 3])), format_of(b"-----BEGIN")
     ('JKS', 'PKCS12', None)
@@ -115,10 +115,10 @@ def open_store(data: bytes, password: str | None) -> KeyStore:
 
     Args:
         data: The whole file.
-        password: The store's; without one a JKS file is read unchecked, as Java does.
+        password: The store's password; without it a JKS file is read unchecked, as in Java.
 
     Raises:
-        KeyStoreFault: it is in no known format, damaged, or the password is wrong.
+        KeyStoreFault: the format is unknown, the file is damaged, or the password is wrong.
     """
     match format_of(data):
         case "PKCS12":
@@ -151,7 +151,7 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 def enabled_versions(text: str) -> tuple[str, ...]:
-    """The versions that ``ssl.enabled.protocols`` names; none for all.
+    """The versions that ``ssl.enabled.protocols`` names; empty for all.
 
     Raises:
         ConfigException: one of them is not supported.
@@ -163,7 +163,7 @@ def enabled_versions(text: str) -> tuple[str, ...]:
 
 
 def set_versions(context: ssl.SSLContext, named: Sequence[str]) -> None:
-    """Allow these versions of TLS only; all of them where none is named."""
+    """Allows only these versions of TLS; all versions if none is named."""
     versions = [_VERSIONS[name] for name in named] or list(_VERSIONS.values())
     context.minimum_version, context.maximum_version = min(versions), max(versions)
 
@@ -186,7 +186,7 @@ def openssl_cipher(java_name: str) -> str | None:
 
 
 def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
-    """Sets the suites of TLS 1.2; those of TLS 1.3 are always offered, and are the only ones if no other is named.
+    """Sets the suites of TLS 1.2. TLS 1.3 is always offered, and is the only version if all names are of its suites.
 
     Args:
         context: the context to change.
@@ -207,10 +207,10 @@ def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def trust(context: ssl.SSLContext, certificates: str) -> None:
-    """Trust certificates (PEM). As in Java every one of them is trusted, not only the self-signed ones.
+    """Trusts certificates (PEM). As in Java, this includes certificates that are not self-signed.
 
     Raises:
-        ConfigException: none of them is a usable certificate.
+        ConfigException: there is no usable certificate.
     """
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
@@ -220,7 +220,7 @@ def trust(context: ssl.SSLContext, certificates: str) -> None:
 
 
 def load_key(context: ssl.SSLContext, material: KeyMaterial, location: str) -> None:
-    """Hands a key to the library, which takes names of files only: a file in memory that only this process sees.
+    """Loads a key. OpenSSL takes only file names, so the key is in a file in memory that only this process sees.
 
     Args:
         context: the context to change.
@@ -235,7 +235,7 @@ def load_key(context: ssl.SSLContext, material: KeyMaterial, location: str) -> N
         with os.fdopen(handle, "w", encoding="latin-1") as file:
             file.write(f"{material.key}\n{material.chain}\n")
             file.flush()
-            # A function, so that a missing password is an error and not a question on the terminal.
+            # A function, so that a missing password is an error instead of a prompt on the terminal.
             context.load_cert_chain(f"/proc/self/fd/{handle}", password=lambda: material.password)
     except ssl.SSLError as error:
         raise ConfigException(
@@ -264,16 +264,16 @@ class KeyMaterial:
 
 
 def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
-    """The private keys of a key store, or the one that the settings hold themselves.
+    """The private keys of a key store, or the private key in the settings themselves.
 
     Args:
         settings: ``ssl.*``.
 
     Returns:
-        In the order of the file; empty when the settings name no key.
+        The keys in the order of the file; empty if the settings name no key.
 
     Raises:
-        ConfigException: a file cannot be read, a password is wrong, or it has no key.
+        ConfigException: a file cannot be read or has no key, or a password is wrong.
     """
     location = settings.get("ssl.keystore.location")
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
@@ -313,7 +313,7 @@ def trusted_certificates(settings: Mapping[str, str]) -> str:
         settings: ``ssl.*``.
 
     Raises:
-        ConfigException: the file cannot be read, its password is wrong, or it has no certificate.
+        ConfigException: the file cannot be read or has no certificate, or its password is wrong.
     """
     location = settings.get("ssl.truststore.location")
     if not location:
@@ -335,7 +335,7 @@ def _opened(group: str, location: str, data: bytes, password: str | None) -> Key
 
 
 def _refused(group: str, location: str, fault: KeyStoreFault) -> ConfigException:
-    """The exception about a file. Passwords are not shown."""
+    """The exception about a file, without passwords."""
     match fault.blame:
         case Blame.FILE:
             return ConfigException(f"{group}.location", location, str(fault))
@@ -349,7 +349,7 @@ def read_store(setting: str, path: str) -> bytes:
     """Reads a file of keys or certificates that a setting names.
 
     Raises:
-        ConfigException: It is no file, cannot be read, or is too large for one.
+        ConfigException: It is not a file, cannot be read, or is too large.
     """
     # A setting may name a device or a pipe, which never ends; the system reports no size for some files.
     try:
@@ -377,10 +377,10 @@ def decode_jks(data: bytes, password: str | None) -> KeyStore:
 
     Args:
         data: The whole file.
-        password: The store's; None to leave out the check of its digest.
+        password: The store's password; None to skip the check of the digest.
 
     Raises:
-        KeyStoreFault: damaged, the password is wrong, or it has entries that cannot be read.
+        KeyStoreFault: the file is damaged or has unreadable entries, or the password is wrong.
     """
     reader = _Reader(data)
     reader.number(4)
@@ -409,10 +409,10 @@ def decode_jks(data: bytes, password: str | None) -> KeyStore:
 
 
 class _Reader:
-    """Goes through a file from its beginning.
+    """Reads a file from its beginning.
 
     Raises:
-        KeyStoreFault: from every method, when the file ends too early.
+        KeyStoreFault: from every method, if the file ends too early.
     """
 
     def __init__(self, data: bytes) -> None:
@@ -423,7 +423,7 @@ class _Reader:
         return int.from_bytes(self._take(size), "big")
 
     def text(self) -> str:
-        # Java's modified UTF-8: surrogates one by one. It is only shown, so a replaced character does no harm.
+        # Java's modified UTF-8 encodes each surrogate. The text is only shown, so a replaced character does no harm.
         return self._take(self.number(2)).decode("utf-8", "replace")
 
     def block(self) -> bytes:
@@ -443,7 +443,7 @@ class _Reader:
 
 
 def _recover(alias: str, protected: bytes, password: str) -> bytes:
-    """Takes the protection off a private key."""
+    """Decrypts a private key."""
     try:
         algorithm, data = _protected_parts(protected)
         if _der(algorithm)[0] != _SUN_PROTECTION:
@@ -461,7 +461,7 @@ def _recover(alias: str, protected: bytes, password: str) -> bytes:
 
 
 def _off_sun(data: bytes, password: bytes) -> bytes | None:
-    """The key was mixed with a stream of SHA-1 digests, each of the password and the digest before it."""
+    """Decrypts a key with a stream of SHA-1 digests, each of the password and the previous digest."""
     salt, mixed, check = data[:_DIGEST_SIZE], data[_DIGEST_SIZE:-_DIGEST_SIZE], data[-_DIGEST_SIZE:]
     stream = bytearray()
     block = salt
@@ -490,7 +490,7 @@ def _der(data: bytes) -> tuple[bytes, bytes]:
     (b'\\x07\\x08', b'\\x05\\x00')
 
     Raises:
-        IndexError, ValueError: it does not fit in.
+        IndexError, ValueError: the element is longer than the data.
     """
     size, start = data[1], 2
     if size & 0x80:
@@ -506,10 +506,10 @@ def decode_pkcs12(data: bytes, password: str | None) -> KeyStore:
 
     Args:
         data: The whole file.
-        password: That of the file; its key has the same.
+        password: The password of the file and its key.
 
     Raises:
-        KeyStoreFault: damaged, or the password is wrong.
+        KeyStoreFault: the file is damaged, or the password is wrong.
     """
     try:
         found = load_pkcs12(data, None if password is None else password.encode())
@@ -520,8 +520,8 @@ def decode_pkcs12(data: bytes, password: str | None) -> KeyStore:
         own = [] if found.cert is None else [found.cert.certificate]
         return KeyStore("PKCS12", [], [_encoded(one) for one in [*own, *others]])
     chain = _chain(found, others)
-    # A file with a key marks trusted certificates by an attribute that the library does not show. The chain of a key
-    # comes without that mark, so the certificates outside of the chain are the trusted ones.
+    # A file with a key marks trusted certificates by an attribute that the library does not expose. The chain of a
+    # key has no such mark, so the certificates outside of the chain are the trusted ones.
     left = list(others)
     for one in chain[1:]:
         left.remove(one)
@@ -533,7 +533,7 @@ def decode_pkcs12(data: bytes, password: str | None) -> KeyStore:
 
 
 def _chain(found: PKCS12KeyAndCertificates, others: Sequence[x509.Certificate]) -> list[x509.Certificate]:
-    """The certificate of the key, the one that has signed it, and so on."""
+    """The certificate of the key, its issuer's certificate, and so on."""
     if found.cert is None:
         return []
     chain = [found.cert.certificate]

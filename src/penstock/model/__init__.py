@@ -9,8 +9,8 @@ Start from:
   task's runner, as pure state machines; ``step`` of each module is the transition.
 - ``ConnectorView`` (``payloads``): REST's answer about a connector; ``PreviewRequest`` next to it.
 
-No threads, clocks or I/O, and the standard library only: ``penstock.stores``, ``penstock.worker``, ``penstock.herder``
-and ``penstock.rest`` all speak of these values without knowing each other.
+No threads, clocks or I/O, and only the standard library: ``penstock.stores``, ``penstock.worker``, ``penstock.herder``
+and ``penstock.rest`` share these values without depending on each other.
 """
 
 from penstock.model.states import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus

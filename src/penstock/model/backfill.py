@@ -42,7 +42,7 @@ class BackfillRange:
     end: int
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST."""
+        """The JSON of REST."""
         return {
             "kafka_topic": self.topic,
             "kafka_partition": self.partition,
@@ -53,14 +53,14 @@ class BackfillRange:
 
 @dataclass(frozen=True)
 class BackfillRequest:
-    """A request to read again.
+    """A request to read a range again.
 
     Attributes:
         start_ms: The time of the first messages, or rows; None for a request by offsets.
-        end_ms: The time before which they end; None: the time of the request.
+        end_ms: The time before which they end; None for the time of the request.
         ranges: The messages of a sink, for a request by offsets.
         span: The first position of a source and the one after the last, for a request by offsets.
-        of: A part of a source, such as a table or a file; None: all parts.
+        of: A part of a source, such as a table or a file; None for all parts.
         dry_run: True to return the plan only.
     """
 
@@ -78,7 +78,7 @@ class BackfillQuestion:
 
     Attributes:
         name: The connector.
-        kind: Source or sink.
+        kind: The type of the connector: source or sink.
         config: Its settings, placeholders resolved.
         tasks: Functions that read the settings of each of its tasks, with placeholders resolved again.
         request: The request.
@@ -111,11 +111,11 @@ class BackfillView:
     Attributes:
         state: Its state.
         worker_id: The worker that runs it.
-        began: Its begin, in ISO 8601.
-        ended: Its end.
+        began: The time of its start, in ISO 8601.
+        ended: The time of its end, in ISO 8601.
         reads: The ranges that it reads, in the shape of REST.
         records: The number of records that it has read.
-        total: The most records that there can be; None if unknown.
+        total: The maximum number of records; None if unknown.
         trace: The error that failed it.
         positions: For each source or topic partition the position after the delivered records.
         progress: The progress that its task reports, in the shape of REST; None if it reports none.
@@ -135,7 +135,7 @@ class BackfillView:
     waiting_for: Mapping[str, object] | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST."""
+        """The JSON of REST."""
         found: dict[str, object] = {
             "state": self.state.value,
             "worker_id": self.worker_id,
@@ -157,7 +157,7 @@ class BackfillPlan:
     Attributes:
         reads: The ranges to read, in the shape of REST.
         writes: A description of the target.
-        total: The most records that these can be.
+        total: The maximum number of records.
         ranges: The messages, for a sink.
         shares: The parts, for a source.
     """

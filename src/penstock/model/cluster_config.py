@@ -1,4 +1,4 @@
-"""The configuration of a cluster: the records of its config topic, and the snapshot that they make.
+"""The configuration of a cluster: the records of its config topic, and the snapshot of them.
 
 Main types: ``ClusterConfig``, an immutable snapshot; ``ConfigRecord``, one record that was read; ``Entry``, the key and
 value of one to write (None is a tombstone); ``Change`` and its kinds. Main function: ``fold`` applies records to a
@@ -6,8 +6,8 @@ snapshot and returns the next snapshot with the changes. Each function ``..._ent
 change, byte for byte as Kafka Connect writes them, in the order in which they must be written: the last one makes the
 earlier ones count.
 
-Task configurations count only after their commit record, and only as a whole set: a connector whose set is not whole is
-``inconsistent`` and has no tasks until its owner writes them again. So a snapshot never holds a task without a
+Task configurations count only after their commit record, and only as a complete set: a connector with an incomplete set
+is ``inconsistent`` and has no tasks until its owner writes them again. So a snapshot never has a task without a
 configuration, whatever records compaction has left.
 
 Values and pure functions; any thread.
@@ -34,7 +34,7 @@ _NONE: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
 class ConfigRecord(NamedTuple):
-    """A record of the config topic: where it is, its key, and its value; None is a tombstone."""
+    """A record of the config topic: its offset, its key, and its value; None is a tombstone."""
 
     offset: int
     key: str
@@ -43,7 +43,7 @@ class ConfigRecord(NamedTuple):
 
 @dataclass(frozen=True)
 class SessionKey:
-    """The key with which workers sign internal requests; its text never shows the key."""
+    """The key with which workers sign internal requests; its `repr` never shows the key."""
 
     key: bytes = field(repr=False)
     algorithm: str
@@ -57,10 +57,10 @@ class ConfiguredConnector:
     Attributes:
         config: Its settings, placeholders unresolved.
         tasks: The task configurations in force, by number.
-        applied: The connector's settings when these came into force; None before the first commit.
-        generation: Counts the commits that had task configurations with them.
-        inconsistent: The last commit did not find all task configurations that it counts.
-        secrets: The settings that were secrets once, and would be none by their definition or name.
+        applied: The connector's settings when these took effect; None before the first commit.
+        generation: The number of commits with task configurations.
+        inconsistent: True if task configurations of the last commit are missing.
+        secrets: The settings that were secrets once, and are not secrets by their definition or name.
     """
 
     config: Properties
@@ -73,18 +73,17 @@ class ConfiguredConnector:
 
 @dataclass(frozen=True)
 class ClusterConfig:
-    """Everything that the records up to an offset say.
+    """The result of all records up to an offset.
 
     Attributes:
         offset: The offset of the last record, plus one; -1 if none was read. Members of the group compare it.
         connectors: The connectors, by name.
         targets: The target states of connectors. A target state may come before its connector.
-        fenced: The number of task producers of a connector at its last fencing round.
+        fenced: The number of task producers of each connector at its last fencing round.
         unfenced: Connectors with a commit that is newer than their last fencing round.
         session_key: The key that signs internal requests; None before the first one.
-        uncommitted: Task configurations that wait for their commit record, by connector and number.
-        recorded: The numbers of the task records that the topic has, by connector, also of records that do not count
-            any more.
+        uncommitted: Task configurations without their commit record yet, by connector and number.
+        recorded: The numbers of the task records in the topic, by connector, including records that no longer count.
     """
 
     offset: int = -1
@@ -106,7 +105,7 @@ class ClusterConfig:
         return self.targets.get(connector, TargetState.STARTED)
 
     def task_ids(self, connector: str) -> tuple[ConnectorTaskId, ...]:
-        """The tasks of a connector; none where it is not configured."""
+        """The tasks of a connector; none if it is not configured."""
         return tuple(ConnectorTaskId(connector, number) for number in range(self.task_counts.get(connector, 0)))
 
 
@@ -115,7 +114,7 @@ class ClusterConfig:
 class ConnectorChanged:
     """A connector was created, got settings, or was deleted; ``config`` distinguishes these.
 
-    Settings that are stored again as they were ask for another instance, as in Java.
+    Storing the same settings again requests another instance, as in Java.
     """
 
     connector: str
@@ -125,14 +124,14 @@ class ConnectorChanged:
 
 @dataclass(frozen=True)
 class TasksCommitted:
-    """Other task configurations are in force, or none because the set was not whole."""
+    """Other task configurations took effect, or none because the set is incomplete."""
 
     connector: str
 
 
 @dataclass(frozen=True)
 class TargetChanged:
-    """A user requested another state."""
+    """A user requested another target state."""
 
     connector: str
     target: TargetState
@@ -149,7 +148,7 @@ class RestartAsked:
 
 @dataclass(frozen=True)
 class SessionKeyChanged:
-    """There is another session key."""
+    """The session key changed."""
 
 
 @dataclass(frozen=True)
@@ -162,7 +161,7 @@ class LoggerLevelAsked:
 
 @dataclass(frozen=True)
 class RecordSkipped:
-    """A record that says nothing that could be used."""
+    """A record was unusable."""
 
     offset: int
     key: str
@@ -182,14 +181,14 @@ Change = (
 
 # ------------------------------------------------------------------ folding
 def fold(config: ClusterConfig, records: Iterable[ConfigRecord]) -> tuple[ClusterConfig, list[Change]]:
-    """The snapshot after some records, and their changes, in their order. Invariant 8.
+    """Returns the snapshot after some records, and their changes, in order. Invariant 8.
 
     Args:
-        config: The snapshot in front of them.
+        config: The snapshot before the records.
         records: Records in the order of the topic.
 
     Returns:
-        The next snapshot, and the changes. A record that cannot be used gives a ``RecordSkipped`` and changes nothing.
+        The next snapshot, and the changes. An unusable record gives a ``RecordSkipped`` and changes nothing.
     """
     folding = _Folding(config)
     for record in records:
@@ -198,11 +197,11 @@ def fold(config: ClusterConfig, records: Iterable[ConfigRecord]) -> tuple[Cluste
 
 
 class _UnusableError(Exception):
-    """A record says nothing that could be used; the text says why."""
+    """A record is unusable; the text gives the reason."""
 
 
 class _Folding:
-    """A snapshot while records are worked into it."""
+    """A snapshot to which records are being applied."""
 
     def __init__(self, config: ClusterConfig) -> None:
         self._before = config
@@ -213,7 +212,7 @@ class _Folding:
         self._unfenced = set(config.unfenced)
         self._session_key = config.session_key
         self._uncommitted = {name: dict(tasks) for name, tasks in config.uncommitted.items()}
-        # The numbers of tasks with a record, of connectors that records of tasks have come of.
+        # The numbers of the task records of each connector that has new task records.
         self._recorded: dict[str, set[int]] = {}
         self.changes: list[Change] = []
 
@@ -246,7 +245,7 @@ class _Folding:
         known = self._connectors.get(name)
         before = known.config if known else None
         if value is None:
-            # A leader that was replaced may write records of its tasks after its deletion.
+            # A former leader may write task records of the connector after its deletion.
             self._connectors.pop(name, None)
             self._uncommitted.pop(name, None)
             self._unfenced.discard(name)
@@ -257,7 +256,7 @@ class _Folding:
         said = value.get("secrets")
         secrets = frozenset(one for one in said if isinstance(one, str)) if isinstance(said, list) else frozenset()
         known = known or ConfiguredConnector(config)
-        # A worker that does not know secrets, such as Java's, leaves them out.
+        # Workers that do not know secrets, such as Java's, omit them.
         self._connectors[name] = replace(known, config=config, secrets=known.secrets | secrets)
         self._targets.setdefault(name, TargetState.STARTED)
         self.changes.append(ConnectorChanged(name, before, config))
@@ -391,24 +390,24 @@ def _count(value: Mapping[str, object], name: str) -> int:
 
 Entry: TypeAlias = tuple[str, "bytes | None"]
 
-#: The state for workers of versions that do not know STOPPED.
+#: The state for versions of workers that do not know STOPPED.
 _FOR_OLD_WORKERS: Final = {TargetState.STOPPED: TargetState.PAUSED}
 
 
 def connector_entries(
     name: str, config: Properties, target: TargetState | None = None, secrets: Collection[str] = ()
 ) -> list[Entry]:
-    """A connector's settings, placeholders unresolved; before them the state that it begins in.
+    """Returns the entries for a connector's settings, placeholders unresolved, after its initial state.
 
     Args:
         name: Its name.
         config: The settings.
-        target: That state; None to leave it.
-        secrets: The settings that were secrets before, and are none by their definition or name. Java's workers pass
-            this over; where there are none, the record is Java's byte for byte.
+        target: The initial state; None to keep the current one.
+        secrets: The settings that were secrets before, and are not secrets by their definition or name. Java's workers
+            ignore them; without any, the record is the same as Java's, byte for byte.
 
     Raises:
-        DataException: a text is no valid Unicode.
+        DataException: a text is not valid Unicode.
 
     >>> connector_entries("c", {"name": "c", "topics": None})
     [('connector-c', b'{"properties":{"name":"c","topics":null}}')]
@@ -431,10 +430,10 @@ def target_entries(name: str, target: TargetState) -> list[Entry]:
 
 
 def task_entries(name: str, configs: Sequence[Properties]) -> list[Entry]:
-    """A connector's task configurations as one set, with the commit that brings them into force; none ends its tasks.
+    """Returns the entries for a set of task configurations, with their commit; an empty set ends the tasks.
 
     Raises:
-        DataException: a text is no valid Unicode.
+        DataException: a text is not valid Unicode.
 
     >>> [key for key, _ in task_entries("c", [{"a": "0"}, {"a": "1"}])]
     ['task-c-0', 'task-c-1', 'commit-c']
@@ -444,15 +443,15 @@ def task_entries(name: str, configs: Sequence[Properties]) -> list[Entry]:
 
 
 def deletion_entries(name: str, config: ClusterConfig, *, fenced: bool = False) -> list[Entry]:
-    """A connector's end: tombstones for all that the topic has of it.
+    """Returns the entries for the deletion of a connector: tombstones for all its records.
 
-    A Java worker leaves its task records, and logs an error for each tombstone of one that it passes over.
+    A Java worker leaves task records in the topic, and logs an error for each tombstone of one that it skips.
 
     Args:
         name: The connector.
-        config: The present configuration, with the numbers of the task records.
-        fenced: A fencing round for the recorded number of task producers was done. Without it the record stays: a
-            frozen task could write again, and its number must be known for the next round.
+        config: The current configuration, with the numbers of the task records.
+        fenced: True if a fencing round for the recorded number of task producers was done. Otherwise the record of
+            that number stays for the next round, because a frozen task could write again.
     """
     keys = [
         f"connector-{name}",
@@ -466,7 +465,7 @@ def deletion_entries(name: str, config: ClusterConfig, *, fenced: bool = False) 
 
 
 def restart_entries(name: str, *, include_tasks: bool, only_failed: bool) -> list[Entry]:
-    """A request to restart a connector, on all workers that run it or its tasks.
+    """Returns the entries that request a restart of a connector, on all workers that run it or its tasks.
 
     >>> restart_entries("c", include_tasks=True, only_failed=False)
     [('restart-connector-c', b'{"include-tasks":true,"only-failed":false}')]
@@ -494,7 +493,7 @@ def session_key_entries(key: SessionKey) -> list[Entry]:
 
 
 def logger_entries(logger: str, level: str) -> list[Entry]:
-    """A level of a logger on every worker.
+    """Returns the entries for the level of a logger on every worker.
 
     >>> logger_entries("org.apache.kafka.connect", "DEBUG")
     [('logger-cluster-org.apache.kafka.connect', b'{"level":"DEBUG"}')]

@@ -1,4 +1,4 @@
-"""The life of one connector instance as a pure function.
+"""The lifecycle of one connector instance as a pure function.
 
 ``step(state, event) -> (state, effects)``: no thread, clock or I/O. The connector's thread
 (``penstock.worker.connector.runner``) feeds events and performs the effects in order.
@@ -29,7 +29,7 @@ class ConnectorPhase(Enum):
     STARTING = "STARTING"
     """``start`` is running."""
     WAITING = "WAITING"
-    """``start`` asked to be called again; the time for that has not come."""
+    """``start`` asked to be called again, and the wait before the next call is not over."""
     RUNNING = "RUNNING"
     """``start`` has returned and ``stop`` was not called since."""
     PAUSING = "PAUSING"
@@ -41,16 +41,16 @@ class ConnectorPhase(Enum):
     STOPPED = "STOPPED"
     """Not started, by request; tasks are gone."""
     FAILED = "FAILED"
-    """An error ended it. ``stop`` is still owed when ``live`` is set."""
+    """An error ended the instance. ``stop`` must still be called if ``live`` is set."""
     CLOSING = "CLOSING"
-    """``stop`` is running because the instance goes away."""
+    """``stop`` is running because the instance ends."""
     CLOSED = "CLOSED"
     """The end: context closed, no more calls."""
 
 
 @dataclass(frozen=True)
 class ConnectorLife:
-    """The state: the phase, and True if ``stop`` of the user's instance is still to be called."""
+    """The state: the phase, and True if ``stop`` of the user's instance must still be called."""
 
     phase: ConnectorPhase = ConnectorPhase.NEW
     live: bool = False
@@ -76,7 +76,7 @@ class StartDone:
 
 @dataclass(frozen=True)
 class StartPutOff:
-    """``start`` raised an error that asks for another call; ``Asked(STARTED)`` makes it."""
+    """``start`` raised an error that asks for another call; ``Asked(STARTED)`` repeats it."""
 
 
 @dataclass(frozen=True)
@@ -86,21 +86,21 @@ class StopDone:
 
 @dataclass(frozen=True)
 class CallFailed:
-    """The user's method that was running raised."""
+    """The running method of the user raised an exception."""
 
     trace: str
 
 
 @dataclass(frozen=True)
 class ConnectorRaised:
-    """The connector said so itself, through ``context.raise_error``."""
+    """The connector reported an error through ``context.raise_error``."""
 
     trace: str
 
 
 @dataclass(frozen=True)
 class ShutdownAsked:
-    """The instance is to end."""
+    """The worker requested the end of the instance."""
 
 
 ConnectorEvent = (
@@ -152,7 +152,7 @@ _RESTING = {
     TargetState.PAUSED: (ConnectorPhase.PAUSED, State.PAUSED),
     TargetState.STOPPED: (ConnectorPhase.STOPPED, State.STOPPED),
 }
-#: The phases in which ``stop`` is not owed, and nothing runs.
+#: The phases in which nothing runs and ``stop`` need not be called.
 _IDLE = (ConnectorPhase.READY, ConnectorPhase.WAITING, ConnectorPhase.PAUSED, ConnectorPhase.STOPPED)
 _STOPPING_FOR = {TargetState.PAUSED: ConnectorPhase.PAUSING, TargetState.STOPPED: ConnectorPhase.STOPPING}
 
@@ -161,11 +161,11 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
     """One transition.
 
     Raises:
-        ValueError: the pair of state and event cannot happen.
+        ValueError: the event is impossible in this state.
     """
     phase = life.phase
     if phase is ConnectorPhase.CLOSED:
-        # A late raise_error from the connector's own thread: the context is closed, and the error has no receiver.
+        # A late raise_error from the connector's own thread: the context is closed, so the error is dropped.
         if isinstance(event, (ConnectorRaised, ShutdownAsked)):
             return life, []
         raise ValueError(f"no transition from {phase.name} on {event!r}")
@@ -182,7 +182,7 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
                 [WriteStatus(State.RUNNING), TargetReached(TargetState.STARTED)],
             )
         case StartDone() if phase is ConnectorPhase.FAILED:
-            # raise_error came during start; it won, but stop is owed now.
+            # raise_error came during start and counts, but stop must be called now.
             return ConnectorLife(ConnectorPhase.FAILED, live=True), [
                 TargetRefused("the connector raised an error while it started")
             ]
@@ -199,7 +199,7 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
                 return life, []  # the first cause wins
             failed: list[ConnectorEffect] = [WriteStatus(State.FAILED, trace)]
             if phase is ConnectorPhase.WAITING:
-                # No call is in progress whose end would answer the request.
+                # No call in progress will answer the request when it ends.
                 failed.append(TargetRefused("the connector raised an error before its start was called again"))
             return replace(life, phase=ConnectorPhase.FAILED), failed
         case ShutdownAsked():
@@ -236,13 +236,13 @@ def _asked(life: ConnectorLife, target: TargetState) -> tuple[ConnectorLife, lis
 
 
 def _stop_ended(life: ConnectorLife, trace: str | None) -> tuple[ConnectorLife, list[ConnectorEffect]]:
-    """``stop`` returned, or raised ``trace``. Either way it is not called again."""
+    """Handles the end of ``stop``, which raised ``trace`` unless None; it is not called again in either case."""
     phase = life.phase
     if phase is ConnectorPhase.CLOSING:
         last = WriteStatus(State.UNASSIGNED) if trace is None else WriteStatus(State.FAILED, trace)
         return ConnectorLife(ConnectorPhase.CLOSED), [last, CloseContext()]
     if phase is ConnectorPhase.STOPPING:
-        # A stop request ends in STOPPED even when the connector's own stop fails (it is logged).
+        # A stop request ends in STOPPED even if the connector's own stop fails (which is logged).
         return ConnectorLife(ConnectorPhase.STOPPED), [WriteStatus(State.STOPPED), TargetReached(TargetState.STOPPED)]
     if phase is ConnectorPhase.PAUSING and trace is None:
         return ConnectorLife(ConnectorPhase.PAUSED), [WriteStatus(State.PAUSED), TargetReached(TargetState.PAUSED)]
@@ -269,6 +269,6 @@ def _call_failed(life: ConnectorLife, trace: str) -> tuple[ConnectorLife, list[C
             TargetRefused("the connector's start failed"),
         ]
     if phase is ConnectorPhase.FAILED:
-        # The call was in progress when raise_error came: the first cause stays. stop is not tried twice.
+        # The call was in progress when raise_error came: the first error counts. stop is not called twice.
         return ConnectorLife(ConnectorPhase.FAILED), [TargetRefused("the connector has failed")]
     raise ValueError(f"no transition from {phase.name} on a failed call")

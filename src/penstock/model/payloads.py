@@ -35,7 +35,7 @@ class PluginInfo:
     version: str | None
 
     def to_json(self) -> dict[str, object]:
-        """The entry; without ``version`` when the plugin has none."""
+        """The entry, without ``version`` if the plugin has none."""
         body: dict[str, object] = {"class": self.class_name, "type": self.type}
         if self.version is not None:
             body["version"] = self.version
@@ -44,7 +44,7 @@ class PluginInfo:
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """A task with its settings as the connector gave them (placeholders unresolved)."""
+    """A task with the settings from the connector (placeholders unresolved)."""
 
     id: ConnectorTaskId
     config: Mapping[str, str]
@@ -56,7 +56,7 @@ class TaskInfo:
 
 @dataclass(frozen=True)
 class ConnectorInfo:
-    """A connector as it was configured (placeholders unresolved) and the tasks it has."""
+    """A connector with its configuration (placeholders unresolved) and its tasks."""
 
     name: str
     config: Mapping[str, str]
@@ -75,7 +75,7 @@ class ConnectorInfo:
 
 @dataclass(frozen=True)
 class ConnectorView:
-    """Everything a reader may ask about one connector, as it was at one moment.
+    """All information about one connector at one moment.
 
     Attributes:
         name: The connector.
@@ -96,7 +96,7 @@ class ConnectorView:
     tasks: Sequence[TaskStatus] = field(default=())
 
     def restarting(self, connector: bool, tasks: Collection[int]) -> ConnectorView:
-        """The same with RESTARTING for the connector or these of its tasks, with the traces that they have."""
+        """The same with the state RESTARTING for the connector or these tasks, which keep their traces."""
         status = self.status
         return replace(
             self,
@@ -118,7 +118,7 @@ class ConnectorView:
     def status_json(
         self, beside: Callable[[ConnectorTaskId | str], Mapping[str, object]] = lambda unit: {}
     ) -> dict[str, object] | None:
-        """Returns the answer of ``GET /connectors/{name}/status``, or None if nothing is known yet.
+        """Returns the answer of ``GET /connectors/{name}/status``, or None if no state is known yet.
 
         Args:
             beside: Returns the further fields of a task, or of the connector by its name; see
@@ -140,7 +140,7 @@ class PreviewLimits:
 
     Attributes:
         records: The most records.
-        seconds: The time limit, whatever the connector does.
+        seconds: The time limit, even if the connector does not return.
         bytes: The most bytes of records.
     """
 
@@ -151,12 +151,12 @@ class PreviewLimits:
 
 @dataclass(frozen=True)
 class GivenRecord:
-    """A record that the caller brings.
+    """A record from the caller.
 
     Attributes:
         topic: Its topic.
-        key, value: As JSON had them; for a sink a text is the bytes of the message, anything else is written as JSON.
-        partition, timestamp: Where and when it claims to be from.
+        key, value: Values from JSON; for a sink a text is the bytes of the message, and other values become JSON.
+        partition, timestamp: Its stated partition and timestamp.
         headers: Texts by name.
     """
 

@@ -1,4 +1,4 @@
-"""The life of one runner of a task, source or sink, as a pure function.
+"""The lifecycle of one runner of a task, source or sink, as a pure function.
 
 ``step(life, event) -> (life, effects)``: no thread, clock or I/O. The runner (``penstock.worker.task.engine``) holds a
 ``RunnerLife`` under its lock, feeds events from any thread, and performs the effects in order on that thread.
@@ -22,14 +22,14 @@ from penstock.model.states import State
 
 
 class RunnerPhase(Enum):
-    """The phases of the task's thread; each value says what is true in it."""
+    """The phases of the task's thread; each value describes the phase."""
 
     NEW = "NEW"
-    """Made. Nothing of the user's task was called, and `stop` will not be."""
+    """Created. No method of the user's task was called, and `stop` will not be called."""
     HELD = "HELD"
-    """It rests before it was initialized, because its connector is paused."""
+    """Paused before `initialize`, because the connector is paused."""
     PREPARING = "PREPARING"
-    """The preparation of what `initialize` needs: a transactional id, a dead letter queue."""
+    """The runner prepares for `initialize`: a transactional id, a dead letter queue."""
     STARTING = "STARTING"
     """`initialize` and `start` are called. Afterwards `stop` will be called, once."""
     BETWEEN = "BETWEEN"
@@ -39,9 +39,9 @@ class RunnerPhase(Enum):
     RESTING = "RESTING"
     """Started, and paused."""
     DRAINING = "DRAINING"
-    """The loop has ended. Work in flight is finished or abandoned, then comes the last commit."""
+    """The loop has ended. The runner finishes or abandons work in flight, then makes the last commit."""
     CLOSING = "CLOSING"
-    """The task's `stop` was called, if it is due; the task's resources are released."""
+    """The task's `stop` was called, if needed; the runner releases the task's resources."""
     ENDED = "ENDED"
     """The end was reported, unless the task was cancelled."""
 
@@ -50,13 +50,13 @@ class TaskEnding(Enum):
     """The ways in which a task ends."""
 
     NO = "NO"
-    """Nothing does."""
+    """The task is not ending."""
     STOP = "STOP"
-    """The worker asked for it. Errors are logged and not reported."""
+    """The worker requested the end. Errors are logged and not reported."""
     FAILURE = "FAILURE"
-    """An error did, before anybody asked."""
+    """An error ended the task before any request."""
     CANCEL = "CANCEL"
-    """It was abandoned. It reports and commits nothing more. Invariant 4."""
+    """The worker abandoned the task, which reports and commits nothing more. Invariant 4."""
 
 
 class StopCall(Enum):
@@ -72,10 +72,10 @@ class RunnerLife(NamedTuple):
 
     Attributes:
         phase: The phase of the task's thread.
-        paused: True if the task is to pause.
+        paused: True if the task should pause.
         ending: The reason for its end.
         stop: The state of its `stop`.
-        failure: The first error, also if it does not count.
+        failure: The first error, even if it does not count.
     """
 
     phase: RunnerPhase = RunnerPhase.NEW
@@ -91,7 +91,7 @@ class RunnerLife(NamedTuple):
 
     @property
     def is_ending(self) -> bool:
-        """True if no further call of the task's loop is to begin."""
+        """True if the task's loop must begin no further call."""
         return self.ending is not TaskEnding.NO
 
     @property
@@ -107,7 +107,7 @@ _BETWEEN_CALLS, _IN_CALL = RunnerLife(RunnerPhase.BETWEEN), RunnerLife(RunnerPha
 # ------------------------------------------------------------------ events
 @dataclass(frozen=True)
 class Proceed:
-    """The task's thread comes to a point where it may rest or end, and asks for its next phase."""
+    """The task's thread reached a point where it may rest or end, and requests its next phase."""
 
 
 @dataclass(frozen=True)
@@ -122,14 +122,14 @@ class PollReturned:
 
 @dataclass(frozen=True)
 class TaskRaised:
-    """An event: the current work of the task's thread has raised an exception."""
+    """The current work of the task's thread has raised an exception."""
 
     error: BaseException
 
 
 @dataclass(frozen=True)
 class Drained:
-    """No records are in flight any more, and the last commit was made."""
+    """No records are in flight any more, and the last commit is done."""
 
 
 @dataclass(frozen=True)
@@ -202,7 +202,7 @@ class Report:
 
 @dataclass(frozen=True)
 class Interrupt:
-    """End the waits of the task's thread and of its stages that do no good any more."""
+    """End the waits of the task's thread and of its stages that have become useless."""
 
 
 @dataclass(frozen=True)
@@ -222,7 +222,7 @@ class AwaitStop:
 
 @dataclass(frozen=True)
 class BeginRest:
-    """Commit everything up to here before the task pauses."""
+    """Commit everything up to this point before the task pauses."""
 
 
 @dataclass(frozen=True)
@@ -240,7 +240,7 @@ class LogFailure:
 
 @dataclass(frozen=True)
 class Abandon:
-    """Make sure that nothing more is committed, and abandon the work in flight. Invariant 4."""
+    """Prevent all further commits, and abandon the work in flight. Invariant 4."""
 
 
 RunnerEffect = Report | Interrupt | CallWakeup | CallTaskStop | AwaitStop | BeginRest | LogFailure | Abandon
@@ -255,9 +255,9 @@ def step(life: RunnerLife, event: RunnerEvent) -> _Step:
     """One transition.
 
     Raises:
-        ValueError: the pair of phase and event cannot happen.
+        ValueError: the event is impossible in this phase.
     """
-    # Two of these a poll: they are not worked out each time, see ``at``.
+    # Two of these events come in each poll, so their results are precomputed, see ``at``.
     if life is _BETWEEN_CALLS and type(event) is Proceed:
         return _IN_CALL, _NOTHING
     if life is _IN_CALL and type(event) is PollReturned:
@@ -320,7 +320,7 @@ def _proceed(life: RunnerLife) -> _Step:
 
 
 def _raised(life: RunnerLife, error: BaseException) -> _Step:
-    """The task's thread leaves its present call; that needs no `wakeup`."""
+    """Handles an exception that ends the current call of the task's thread, so that no `wakeup` is needed."""
     noted, told = _noted(life, error)
     effects = [*told, *([] if life.is_ending else [Interrupt()])]
     if life.phase in _BEFORE:
@@ -342,7 +342,7 @@ def _closing(life: RunnerLife) -> _Step:
 
 
 def _noted(life: RunnerLife, error: BaseException) -> _Step:
-    """The first error counts, unless the end was requested before."""
+    """Notes an error: the first one counts, unless the end was requested before it."""
     if life.failure is not None:
         return life, _NOTHING
     ending = life.ending if life.is_ending else TaskEnding.FAILURE

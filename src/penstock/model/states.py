@@ -2,7 +2,7 @@
 
 Main types: ``State`` (the actual state), ``TargetState`` (the state that a user requested), ``ConnectorType``;
 ``ConnectorTaskId``, connector and number; ``ConnectorStatus`` and ``TaskStatus``: state, worker, and the error of a
-failure; ``Progress`` of a task, as it reports it itself. Values; any thread.
+failure; ``Progress``, as a task reports it. Values; any thread.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ class State(Enum):
     """
 
     UNASSIGNED = "UNASSIGNED"
-    """Known, but no worker runs it: not started yet, or ended after it was asked to."""
+    """Known, but no worker runs it: not started yet, or ended by request."""
     RUNNING = "RUNNING"
-    """Started and not asked to rest; a task polls or receives records."""
+    """Started and not paused; a task polls or receives records."""
     PAUSED = "PAUSED"
-    """Alive and resting: a connector's ``stop`` was called, a task keeps its resources but moves no records."""
+    """Paused: a connector's ``stop`` was called; a task keeps its resources but moves no records."""
     STOPPED = "STOPPED"
-    """Connectors only: resting, and its tasks are gone altogether (KIP-875)."""
+    """Connectors only: paused, and without tasks (KIP-875)."""
     FAILED = "FAILED"
-    """Ended by an error; the trace says which. Nothing but a request of a user brings it back."""
+    """Ended by an error, which the trace shows; it stays FAILED until a restart is requested."""
     RESTARTING = "RESTARTING"
     """A restart was requested, or a task has lost its Spark session: a new instance replaces the former one."""
 
@@ -42,11 +42,11 @@ class TargetState(Enum):
     """
 
     STARTED = "STARTED"
-    """Run. The default."""
+    """The connector and its tasks run; the default."""
     PAUSED = "PAUSED"
-    """Rest, with the tasks kept in memory."""
+    """The connector is paused, and its tasks stay in memory."""
     STOPPED = "STOPPED"
-    """Rest, without tasks."""
+    """The connector is stopped and has no tasks."""
 
     @classmethod
     def from_initial_state(cls, text: str | None) -> TargetState:
@@ -152,7 +152,7 @@ def _to_json(state: State, worker_id: str, version: str | None, trace: str | Non
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """Work that has an end, or at least a measure.
+    """The progress of measurable work.
 
     Attributes:
         done: The amount that is done.
@@ -161,7 +161,7 @@ class Progress:
         text: A further description; may be empty.
 
     Raises:
-        ValueError: One of the numbers is none, or negative.
+        ValueError: A number is invalid or negative.
     """
 
     done: float
@@ -179,6 +179,6 @@ class Progress:
             raise ValueError(f"progress: unit is a word such as 'rows', not {self.unit!r}")
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST."""
+        """The JSON of REST."""
         told: dict[str, object] = {"done": self.done, "total": self.total, "unit": self.unit}
         return {**told, "text": self.text} if self.text else told

@@ -9,8 +9,9 @@ Start from:
 - ``check_methods`` (``kinds``): checks that the worker can call an author's methods; ``LoadedCode`` (``registry``):
   finds files that have changed since they were loaded.
 
-A class is imported when it is first needed, so that a worker answers before Spark loads. The settings of a class are
-read by ``penstock.settings.plugin_classes``, its instances are made by ``penstock.worker.factory.instances``.
+A class is imported when it is first needed, so that a worker answers before Spark loads.
+``penstock.settings.plugin_classes`` reads the settings of a class, ``penstock.worker.factory.instances`` creates its
+instances.
 """
 
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, PluginNotFoundException

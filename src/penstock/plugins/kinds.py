@@ -80,12 +80,12 @@ _PRUNED = {
 
 @dataclass(frozen=True)
 class PluginDescriptor:
-    """A plugin that is there, without having imported it.
+    """An available plugin, which need not be imported.
 
     Attributes:
         kind: Its kind.
         name: The name that users see and REST lists: the Java name for Kafka's own classes, else ``module.Class``.
-        target: Its place: ``module:Class``.
+        target: Its location: ``module:Class``.
         aliases: Other names for it.
         version: Its version, if known without importing it.
         origin: Its origin: ``built-in``, the name of a distribution, or a directory of ``plugin.path``.
@@ -99,7 +99,7 @@ class PluginDescriptor:
     origin: str = "built-in"
 
     def names(self) -> frozenset[str]:
-        """Every name it answers to."""
+        """All names of the plugin."""
         return self._names
 
     @functools.cached_property
@@ -131,16 +131,16 @@ def pruned_names(kind: PluginKind, simple: str) -> set[str]:
 
 
 class PluginNotFoundException(ConnectException):
-    """No plugin of that kind and name, or it cannot be imported."""
+    """There is no plugin of that kind and name, or it cannot be imported."""
 
 
 class PluginRefusedException(PluginNotFoundException):
-    """The name leads to a module that holds no plugins, and is not imported for it."""
+    """The name refers to a module that has no plugins and must not be imported."""
 
 
 #: The modules of the base classes for authors: the worker calls their public methods with all arguments.
 _API: Final = ("penstock.api.", "penstock.config.providers")
-#: Methods that Java has in more forms than one, and the arguments of the other form.
+#: Methods that Java has in two forms, and the arguments of the other form.
 _OTHER_FORMS: Final = {"commit_record": ("record", "metadata")}
 
 
@@ -150,10 +150,10 @@ class SignatureError(TypeError):
 
 @functools.lru_cache(maxsize=1024)
 def check_methods(cls: type) -> None:
-    """Returns when the worker can call every method that a class overrides.
+    """Returns if the worker can call every method that a class overrides.
 
     Raises:
-        SignatureError: it cannot call one; the first is named.
+        SignatureError: the worker cannot call a method; the text names the first one.
     """
     for name, arguments in _methods_of_bases(cls):
         member = inspect.getattr_static(cls, name)
@@ -165,7 +165,7 @@ def check_methods(cls: type) -> None:
         if inspect.iscoroutinefunction(method) or inspect.isasyncgenfunction(method):
             raise SignatureError(f"{where} must not be async: {wanted} and takes what it returns")
         try:
-            # Without regard to __wrapped__: it is the wrapper that is called.
+            # Ignores __wrapped__, because the worker calls the wrapper.
             signature = inspect.signature(method, follow_wrapped=False)
         except (ValueError, TypeError):
             continue  # a method that is not written in Python has no signature
@@ -178,7 +178,7 @@ def check_methods(cls: type) -> None:
 
 
 def _methods_of_bases(cls: type) -> Iterator[tuple[str, tuple[str, ...]]]:
-    """The methods of the API that a class has in another form, and the arguments of the worker."""
+    """The methods of the API that a class overrides, and the arguments that the worker passes."""
     seen: set[str] = set()
     for base in cls.__mro__:
         if not f"{base.__module__}.".startswith(_API):

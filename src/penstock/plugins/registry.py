@@ -1,10 +1,10 @@
 """Finds plugins, and turns the class names in configurations into classes.
 
 Main types: ``Plugins``; a lock guards its cache. ``LoadedCode`` compares plugin code on disk with the code of this
-process, because Python loads a module once: it notes the state of files when it first sees their modules, which is
-right after a class of them was loaded. Main functions: ``find_entry_points`` (of installed distributions) and
-``find_in_directories`` (of ``plugin.path``). Both import the plugins to find their kind, and log a plugin that cannot
-be imported; they do not raise.
+process, because Python loads a module once; it notes the state of a module's files right after one of its classes was
+loaded. Main functions: ``find_entry_points`` (of installed distributions) and ``find_in_directories`` (of
+``plugin.path``). Both import the plugins to find their kinds, and log a plugin that cannot be imported; they do not
+raise.
 
 Thread: any.
 """
@@ -48,14 +48,14 @@ def find_entry_points(paths: Sequence[str] | None = None) -> list[PluginDescript
     """Plugins that distributions declare under ``penstock.plugins``: ``alias = module:Class``, or ``alias = module``.
 
     Args:
-        paths: Directories to look in; None for all that Python knows.
+        paths: Directories to search; None for Python's search path.
     """
     found: list[PluginDescriptor] = []
     distributions = (
         importlib.metadata.distributions() if paths is None else importlib.metadata.distributions(path=list(paths))
     )
     for distribution in distributions:
-        # To take every distribution's entry points apart takes longer than all else that is done here.
+        # Parsing the entry points of every distribution would take longer than everything else here.
         if ENTRY_POINT_GROUP not in (distribution.read_text("entry_points.txt") or ""):
             continue
         for point in distribution.entry_points:
@@ -79,7 +79,7 @@ def _from_entry_point(
 
 
 def plugin_roots(plugin_path: Iterable[str]) -> list[Path]:
-    """The directories to import from: each entry of ``plugin.path``, and its sub-directories that are no packages.
+    """The directories to import from: each entry of ``plugin.path``, and its sub-directories that are not packages.
 
     A sub-directory is one plugin with its dependencies, as ``pip install --target`` makes it.
     """
@@ -122,12 +122,12 @@ def _from_module(name: str, origin: str, version: str | None) -> list[PluginDesc
     try:
         module = importlib.import_module(name)
     except BaseException as error:
-        # Libraries lie in the same directories; one that does not import is no reason to stop.
+        # Libraries are in the same directories, so a module that cannot be imported is not an error.
         log.warning("Module %s in %s cannot be imported and is left out: %s", name, origin, error)
         return []
     found: list[PluginDescriptor] = []
     for _, cls in inspect.getmembers(module, inspect.isclass):
-        # Classes that the module took from elsewhere belong to where they were defined.
+        # Classes that the module has imported belong to the modules that define them.
         if cls.__module__ == name or cls.__module__.startswith(name + "."):
             found += _describe(cls, origin, version, ())
     return found
@@ -144,7 +144,7 @@ def _describe(cls: object, origin: str, version: str | None, aliases: tuple[str,
 
 
 def kinds_of(cls: type) -> Iterator[PluginKind]:
-    """The kinds of plugin that a class is."""
+    """The kinds of plugin of a class."""
     for kind in PluginKind:
         if is_kind(cls, kind):
             yield kind
@@ -156,7 +156,7 @@ def is_kind(cls: type, kind: PluginKind) -> bool:
     try:
         return issubclass(cls, base) and cls is not base
     except TypeError:
-        # A protocol with data members cannot answer; its methods can be looked for.
+        # A protocol with data members does not support issubclass, so look for its methods.
         return all(callable(getattr(cls, name, None)) for name in ("configure", "get"))
 
 
@@ -179,14 +179,14 @@ _Stamp = tuple[int, int] | None
 
 
 class LoadedCode:
-    """The files of loaded plugins, as they were."""
+    """The state of the files of loaded plugins at the time of loading."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._stamps: dict[str, _Stamp] = {}
 
     def note(self, module: str) -> None:
-        """A class of this module was loaded."""
+        """Notes that a class of this module was loaded."""
         with self._lock:
             for name, file in _files_with(module):
                 if name not in self._stamps:
@@ -200,7 +200,7 @@ class LoadedCode:
             found.update(_files_with(module))
         now = {name: _stamp(file) for name, file in found.items()}
         with self._lock:
-            # One that another thread has loaded in between is as it was.
+            # A module that another thread has loaded meanwhile has not changed.
             return sorted(name for name, stamp in now.items() if self._stamps.get(name, stamp) != stamp)
 
 
@@ -212,13 +212,13 @@ class _Loaded:
     with_module: dict[str, Sequence[tuple[str, str]]] = field(default_factory=dict)
 
 
-#: Replaced as a whole, so that any thread may read it. To look through thousands of modules takes milliseconds, and
-#: each check of a configuration asks for some of them; to compare their names takes microseconds.
+#: Replaced as a whole, so that any thread may read it. Searching thousands of modules takes milliseconds, and each
+#: check of a configuration needs some of them; comparing their names takes microseconds.
 _last = _Loaded(())
 
 
 def _files_with(module: str) -> Sequence[tuple[str, str]]:
-    """The loaded modules of the same package; where it is not installed, all of the directory that it is in."""
+    """The loaded modules of the same package; if it is not installed, all loaded modules of its directory."""
     global _last
     top = module.partition(".")[0]
     if top == _OWN:
@@ -257,7 +257,7 @@ def _root(top: ModuleType | None) -> Path | None:
 
 
 def _file(module: object) -> str | None:
-    # Not by attribute: modules that load themselves late would do so.
+    # Not by attribute, which would load lazy modules.
     file = getattr(module, "__dict__", {}).get("__file__")
     return file if isinstance(file, str) and file.endswith(".py") else None
 
@@ -295,11 +295,11 @@ class Plugins:
     that without its ending (``FileStreamSource`` for ``FileStreamSourceConnector``, ``Json`` for ``JsonConverter``).
 
     Args:
-        plugin_path: Directories of other people's plugins.
-        stock: The built-in ones; replaced in tests.
+        plugin_path: Directories of users' plugins.
+        stock: The built-in plugins; replaced in tests.
 
     Attributes:
-        code: The files that the classes given out came from.
+        code: The files of the loaded classes.
 
     Thread: any.
     Source: org.apache.kafka.connect.runtime.isolation.Plugins.
@@ -315,14 +315,14 @@ class Plugins:
 
     @classmethod
     def discover(cls, plugin_path: Sequence[str] = ()) -> Plugins:
-        """Prepares to look in the built-in plugins, installed distributions and these directories.
+        """Creates a registry of the built-in plugins, installed distributions and these directories.
 
-        Nothing is imported yet: that happens when a name is first resolved.
+        Imports nothing; that happens when a name is first resolved.
         """
         return cls(plugin_path)
 
     def descriptors(self, kinds: Iterable[PluginKind] | None = None) -> list[PluginDescriptor]:
-        """Every plugin that is there, by kind and name. Imports the plugins of other people."""
+        """Every available plugin, by kind and name. Imports users' plugins."""
         wanted = set(PluginKind if kinds is None else kinds)
         everything = [*self._stock, *self._found_elsewhere()]
         chosen = {(plugin.kind, plugin.target): plugin for plugin in reversed(everything) if plugin.kind in wanted}
@@ -333,7 +333,7 @@ class Plugins:
         """The class of a name.
 
         Raises:
-            PluginNotFoundException: the class does not exist; the message lists the present classes and the closest
+            PluginNotFoundException: the class does not exist; the message lists the available classes and the closest
                 name.
         """
         return self._resolve((kind,), class_text)
@@ -342,14 +342,14 @@ class Plugins:
         """As ``resolve``; None if the class does not exist, for callers that search elsewhere, too.
 
         Raises:
-            PluginNotFoundException: there is one that cannot be used.
+            PluginNotFoundException: the class exists but cannot be used.
         """
         return self._find((kind,), class_text.strip())
 
     def discovered(self, kind: PluginKind, name: str) -> type | None:
-        """The class of a plugin that ``descriptors`` lists, or that a connector has already had loaded.
+        """The class of a plugin that ``descriptors`` lists, or that was already loaded for a connector.
 
-        Imports nothing else, so that any reader may ask.
+        Imports nothing else, so that any reader may call it.
 
         Raises:
             PluginNotFoundException: it cannot be used, or several plugins have this name.
@@ -367,7 +367,7 @@ class Plugins:
         """The class of a source or sink connector.
 
         Raises:
-            PluginNotFoundException: the class does not exist; the message lists the present classes and the closest
+            PluginNotFoundException: the class does not exist; the message lists the available classes and the closest
                 name.
         """
         return self._resolve(_CONNECTOR_KINDS, class_text)
@@ -410,7 +410,7 @@ class Plugins:
             found = self._import(kinds, text)
         # Discovery imports a plugin, whatever its kind.
         found = found or self._listed(kinds, self._found_elsewhere(), text)
-        # Python has a module `io`, but no package below it: `io.debezium.connector.MySqlConnector` is one of Java's.
+        # Python's module `io` is not a package: `io.debezium.connector.MySqlConnector` is a Java class.
         if found is None and why is not None and not (_is_java(text) and text.count(".") > 1):
             raise PluginRefusedException(f"{said(text, why)}; {_sentence(self._choice(kinds, text))}")
         return found
@@ -433,7 +433,7 @@ class Plugins:
             self._require_of_plugin(text, found)
             return found
         module, _, name = text.rpartition(".")
-        # Nested classes: the shortest prefix that is no module begins the class's qualified name.
+        # Nested classes: the class's qualified name begins after the longest prefix that is a module.
         while module:
             try:
                 importlib.import_module(module)
@@ -492,7 +492,7 @@ class Plugins:
             return self._others
 
     def choice(self, kind: PluginKind, class_text: str) -> str:
-        """Returns the available classes for one that was not found, and the closest name; a sentence for an error.
+        """Returns a sentence for the error of a missing class: the available classes and the closest name.
 
         >>> Plugins().choice(PluginKind.PREDICATE, "RecordIsTombston").partition(". Did")[2]
         ' you mean RecordIsTombstone?'
@@ -543,10 +543,10 @@ def _is_path(text: str) -> bool:
 
 @functools.lru_cache(maxsize=4096)
 def _likeness(text: str, plugin: PluginDescriptor) -> float:
-    """Returns the likeness of a text to one of a plugin's names, from 0 to 1."""
+    """Returns the highest similarity of a text to the names of a plugin, from 0 to 1."""
     matcher, best = difflib.SequenceMatcher(), 0.0
     for one in {text, simple_name(text)}:
-        # The text that is compared with several others comes second: the library prepares that one.
+        # The text that is compared with several names comes second, because the library caches data about it.
         matcher.set_seq2(one)
         for name in plugin.names():
             matcher.set_seq1(name.lower())

@@ -38,7 +38,7 @@ def _converters() -> list[PluginDescriptor]:
 
 
 def _registry_converters() -> list[PluginDescriptor]:
-    """The converters of the extra ``registry``; as in Java they are none for headers."""
+    """The converters of the extra ``registry``; as in Java, there is none for headers."""
     return [
         _stock(PluginKind.CONVERTER, java, f"penstock.converters.registry.{target}")
         for java, target in (
@@ -217,8 +217,8 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
     ),
 )
 
-#: The task classes that Java has a name for, by that name. Connectors hand out their task classes, so these are no
-#: plugins; the name stands in the task configurations (``task.class``) that workers of both kinds read.
+#: The task classes with a Java name, by that name. Connectors return their task classes, so these are not plugins; the
+#: name is in the task configurations (``task.class``), which workers of both kinds read.
 TASK_CLASSES: Final[Mapping[str, str]] = {
     f"{_CONNECT}.file.FileStreamSourceTask": "penstock.connectors.file:FileStreamSourceTask",
     f"{_CONNECT}.file.FileStreamSinkTask": "penstock.connectors.file:FileStreamSinkTask",

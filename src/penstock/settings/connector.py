@@ -49,7 +49,7 @@ _log = logging.getLogger(__name__)
 
 
 class TransformConfig(TypedConfig):
-    """The settings that the worker itself reads below the alias of a transform; the transform does not see them."""
+    """The settings below the alias of a transform that only the worker reads."""
 
     predicate: str | None = setting(
         default=None, doc="The alias of a predicate used to determine whether to apply this transformation."
@@ -69,7 +69,7 @@ def enrich(
         base: The settings of the connector.
         properties: Its configuration, which names the aliases and classes.
         classes: Loads the classes.
-        require_full: Raise if a class cannot be asked for its settings. Otherwise only `type` and
+        require_full: True to raise if the settings of a class are unavailable. Otherwise only `type` and
             `plugin.version` of such an alias are added, and validating `type` reports the fault.
 
     Raises:
@@ -190,7 +190,7 @@ class _TypeCheck:
 
     def __call__(self, name: str, value: object) -> None:
         self.aliases.check_negate(self.prefix)
-        # Null when the class was not found, which is reported already.
+        # Null if the class was not found, which is reported already.
         if value is not None:
             definition_of(name, self.aliases.kind, value)
 
@@ -215,8 +215,8 @@ class TransformSpec(TransformConfig):
     """One step of the chain of transformations.
 
     Attributes:
-        predicate: The alias of the predicate that decides for which records it runs; None for all.
-        negate: It runs for the records that the predicate does not take.
+        predicate: The alias of the predicate that selects its records; None for all records.
+        negate: True to run for the records that the predicate does not select.
         config: Its settings, without `predicate` and `negate`.
     """
 
@@ -229,7 +229,7 @@ class ConnectorSettings(ConnectorConfig):
     """The common settings of sources and sinks.
 
     Attributes:
-        raw: The whole configuration, as it was given to the parser.
+        raw: The whole configuration, as passed to the parser.
         transforms: The chain, in order.
         predicates: The predicates that the chain names, by alias.
         isolation: True if each task has a separate process.
@@ -242,7 +242,7 @@ class ConnectorSettings(ConnectorConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
-        """Parses the settings that every connector has; used before it is known if it is a source or a sink.
+        """Parses the settings that every connector has, before its type (source or sink) is known.
 
         Raises:
             ConfigException: The first fault found.
@@ -293,7 +293,7 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
 
         Args:
             properties: The configuration with its placeholders resolved.
-            classes: Where classes are found.
+            classes: Loads the classes.
             topic_creation_enabled: The worker's `topic.creation.enable`.
 
         Raises:
@@ -347,7 +347,7 @@ def connector_values(
         ConfigException: The first fault found.
     """
     resolve = class_resolver(classes)
-    # Parsed by itself first, as Kafka does: a fault in these settings is reported before one in a transform.
+    # Parsed first, as in Kafka: a fault in these settings is reported before one in a transform.
     base.parse(properties, resolve_class=resolve)
     return enrich(ConfigDef(base, own), properties, classes, require_full=True).parse(properties, resolve_class=resolve)
 
@@ -387,7 +387,7 @@ def with_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
 
 
 def _beside(properties: Mapping[str, str], values: Mapping[str, object]) -> dict[str, Any]:
-    """The fields of `ConnectorSettings` that are no settings."""
+    """The fields of `ConnectorSettings` that are not settings."""
     named = ConnectorConfig.of(values)
     return {
         "raw": dict(properties),

@@ -45,9 +45,9 @@ ERRORS: Final = "Error Handling"
 TOPIC_CREATION: Final = "Topic Creation"
 EXACTLY_ONCE: Final = "Exactly Once Support"
 OFFSETS_TOPIC: Final = "offsets.topic"
-#: Bytes of UTF-8 in a connector's name: each may be three characters of a path, and the server reads 64 KiB of those.
+#: Bytes of UTF-8 in a connector's name: each may be three characters of a path, of which the server reads 64 KiB.
 LONGEST_NAME: Final = 10_000
-#: Python with PyArrow takes about half of it.
+#: Python with PyArrow takes about half of this.
 LEAST_MEMORY: Final = 128 * 1024 * 1024
 
 _NO_VERSION = "This worker has one version of each plugin; a value is checked against nothing."
@@ -99,7 +99,7 @@ def valid_regex() -> LambdaValidator:
 
 
 def optional(validator: Range) -> LambdaValidator:
-    """A check that lets null pass."""
+    """A check that accepts null."""
 
     def check(name: str, value: object) -> None:
         if value is not None:
@@ -414,7 +414,7 @@ class FramesConfig(TypedConfig):
     )
 
 
-#: The settings with the longest wait before a call that asked for it is made again.
+#: The settings with the longest wait before the worker repeats a call that asked for it.
 SOURCE_RETRY_DELAY: Final = "source.retry.delay.max.ms"
 SINK_RETRY_DELAY: Final = "errors.retry.delay.max.ms"
 

@@ -29,7 +29,7 @@ class ExactlyOnceSourceSupport(Enum):
     DISABLED = "disabled"
     """Source tasks deliver at least once."""
     PREPARING = "preparing"
-    """As before, but the leader writes the config topic in transactions, so that a former leader cannot."""
+    """As DISABLED, but the leader writes the config topic in transactions, so that a former leader cannot write."""
     ENABLED = "enabled"
     """Records and offsets of source tasks are in one transaction."""
 
@@ -50,7 +50,7 @@ class KeySettings:
     Attributes:
         algorithm: The algorithm of keys, by Java's name.
         size_bits: The size of keys; None for the algorithm's default.
-        ttl_ms: The lifetime of a key; 0 for ever.
+        ttl_ms: The lifetime of a key; 0 for no limit.
         signature: The algorithm of this worker's signatures.
         verified: The algorithms that it accepts.
     """
@@ -66,7 +66,7 @@ class DistributedSettings(WorkerSettings):
     """The settings of a distributed worker.
 
     Attributes:
-        raw: Every setting of the file, and the names of the group and of the topics, also if they are defaults:
+        raw: Every setting of the file, and the names of the group and of the topics even if they are defaults, because
             clients, transactional ids and topics are named after them in many places.
         defaulted: The names that are defaults, with their values.
     """
@@ -315,7 +315,7 @@ class DistributedSettings(WorkerSettings):
 
     @classmethod
     def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
-        """Faults of several settings together; faults of signatures count only for `connect.protocol=sessioned`."""
+        """Faults of combined settings; faults of signatures count only for `connect.protocol=sessioned`."""
         faults = _group_faults(properties, values)
         if values.get("connect.protocol") == "sessioned":
             faults += _key_faults(properties, values)
@@ -326,7 +326,7 @@ DISTRIBUTED: Final = DistributedSettings.definition()
 
 
 def mac_of(algorithm: str) -> str | None:
-    """The name by which Python knows the digest of one of Java's MACs; None when it has none.
+    """Python's name for the digest of one of Java's MACs; None if it has none.
 
     >>> mac_of("HmacSHA256"), mac_of("hmacsha512/256"), mac_of("AESCMAC")
     ('sha256', 'sha512_256', None)

@@ -32,7 +32,7 @@ class PluginClasses(Protocol):
     """The plugins in which settings find their classes."""
 
     def find_class(self, kind: PluginKind | None, text: str) -> type:
-        """The class of this name, preferably of this kind; a class of another kind is returned too.
+        """Returns the class of this name, preferably of this kind, or of another kind.
 
         Raises:
             LookupError: The class does not exist.
@@ -40,7 +40,7 @@ class PluginClasses(Protocol):
         """
 
     def installed(self, kind: PluginKind) -> list[str]:
-        """The names of the plugins of a kind, to be offered to users."""
+        """The names of the plugins of a kind, as suggestions for users."""
 
 
 class InstalledPlugins:
@@ -59,7 +59,7 @@ class InstalledPlugins:
             except PluginRefusedException as error:
                 refused = refused or error
             except PluginNotFoundException as error:
-                # With a cause the module is there and its import failed: the reason must not be lost.
+                # With a cause, the module exists and its import failed: keep the reason.
                 if error.__cause__ is not None and candidate is kind:
                     raise
             else:
@@ -70,7 +70,7 @@ class InstalledPlugins:
         return self._base_of_both_forms(text) or import_class(text, restricted=True)
 
     def _base_of_both_forms(self, text: str) -> type | None:
-        """The base of ``text$Key`` and ``text$Value``: Java has it too, and it is refused with their names."""
+        """The base of ``text$Key`` and ``text$Value``, so that the error can name these, as Java's does."""
         try:
             key, value = (self._plugins.find(PluginKind.TRANSFORMATION, f"{text}${side}") for side in _FORMS)
         except PluginNotFoundException:
@@ -106,14 +106,14 @@ def ensure_concrete_subclass(base: type, cls: type) -> None:
         wanted = base.__name__.removeprefix("Base")
         raise ConfigException(f"Class class {java_text(cls)} does not implement the {wanted} interface")
     children = ", ".join(java_text(child) for child in _concrete_neighbours(cls))
-    # A base class that only its module uses lacks the parts of its subclasses, such as the side of a transform.
+    # A base class for its own module lacks the parts of its subclasses, such as the side of a transform.
     if inspect.isabstract(cls) or (cls.__name__.startswith("_") and children):
         suggestion = f" Did you mean {children}?" if children else ""
         raise ConfigException(f"This class is abstract and cannot be created.{suggestion}")
 
 
 def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
-    """The settings that a transform or predicate defines; makes an instance to ask it.
+    """The settings that a transform or predicate defines; creates an instance to get them.
 
     Args:
         setting: The setting that names the class, for the message.
@@ -121,7 +121,7 @@ def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
         cls: The class; None if its setting is missing.
 
     Raises:
-        ConfigException: It is no class of this kind, or it cannot be created.
+        ConfigException: It is not a class of this kind, or it cannot be created.
     """
     if not isinstance(cls, type):
         raise ConfigException(setting, cls, f"Not a {kind.noun}")
@@ -150,11 +150,11 @@ def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
     """Returns the message about a connector whose code has changed on disk since this process loaded it.
 
     Args:
-        plugins: The worker's, which have given out its classes.
+        plugins: The worker's plugins, which have loaded its classes.
         config: The connector's settings.
 
     Returns:
-        A sentence; None when nothing has changed.
+        A sentence; None if nothing has changed.
     """
     modules = set()
     for setting, text in config.items():
@@ -189,7 +189,7 @@ class SettingFault:
 
     Attributes:
         key: The setting.
-        value: The given text; None if it is missing; secrets are hidden.
+        value: Its text, with secrets hidden; None if it is missing.
         rule: The fault, in Kafka's words.
     """
 
@@ -199,7 +199,7 @@ class SettingFault:
 
 
 class InvalidSettingsError(ConfigException):
-    """A configuration that has faults, all of which are in `faults` and in the message."""
+    """A configuration with faults; `faults` and the message have all of them."""
 
     def __init__(self, what: str, faults: Sequence[SettingFault]) -> None:
         lines = "".join(f"\n  {fault.rule}" for fault in faults)

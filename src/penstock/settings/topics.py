@@ -49,7 +49,7 @@ class TopicCreationGroup:
     Attributes:
         name: The group.
         include: Patterns; a topic is in the group when one matches its whole name.
-        exclude: Patterns of topics that are not in it after all.
+        exclude: Patterns of topics that are not in the group even so.
         partitions: The number of partitions; -1 for the broker's default.
         replication_factor: The number of replicas; -1 for the broker's default.
         configs: Settings of the topic.
@@ -72,7 +72,7 @@ class TopicCreation:
     """The rules of one connector.
 
     Attributes:
-        groups: The groups in the order in which they are asked; the last is the default group, which takes all.
+        groups: The groups, in order; the first match counts. The last is the default group, which takes all topics.
     """
 
     groups: tuple[TopicCreationGroup, ...]
@@ -85,7 +85,7 @@ class TopicCreation:
         """The group of this name.
 
         Raises:
-            KeyError: There is none.
+            KeyError: The group does not exist.
         """
         found = next((group for group in self.groups if group.name == name), None)
         if found is None:
@@ -122,7 +122,7 @@ def _group(name: str, config: GroupConfig, rules: Prefixed[object]) -> TopicCrea
 def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
     """Returns the errors in the rules of a connector's configuration, in Kafka's words.
 
-    The groups are looked at when the default group, which they take their numbers from, is right.
+    The named groups are checked only if the default group, which has their default numbers, is valid.
     """
     definition = ConfigDef().embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, DEFAULT_GROUP_SETTINGS)
     found = definition.validate_all(dict(properties))
@@ -131,7 +131,7 @@ def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
     faults = []
     for name, value in found.items():
         short = name.removeprefix(PREFIX).partition(".")[2]
-        # Later messages of a setting concern the null that its first fault left.
+        # Later messages of a setting are about the null that its first fault has left.
         for message in value.error_messages[:1]:
             faults.append(message.replace(f" for configuration {short}: ", f" for configuration {name}: "))
     return faults
@@ -155,7 +155,7 @@ def group_definition(partitions: int, replication_factor: int) -> ConfigDef:
     """The settings of a named group.
 
     Args:
-        partitions: The default group's, which is used when the group has none.
+        partitions: The number of the default group, for a group without its own.
         replication_factor: The same.
     """
     defaults = {"partitions": partitions, "replication.factor": replication_factor}
@@ -213,7 +213,7 @@ _patterns: Final = partial(_setting, default=(), validator=LambdaValidator(_chec
 
 
 class GroupConfig(AbstractConfig):
-    """The settings of a named group; the default group fills in the last two."""
+    """The settings of a named group; the last two have defaults from the default group."""
 
     include: tuple[str, ...] = _patterns(
         doc="Regular expressions for the names of the topics that are in this group.",
@@ -241,7 +241,7 @@ class GroupConfig(AbstractConfig):
 
 
 class _DefaultGroupConfig(GroupConfig):
-    """The settings of the default group; its patterns are accepted and not used, as it takes every topic."""
+    """The settings of the default group; its patterns are accepted but unused, because it takes every topic."""
 
     include: tuple[str, ...] = _unused(
         default=(".*",), order=1, display_name=f"Inclusion Topic Pattern for {DEFAULT_GROUP}"
@@ -253,7 +253,7 @@ DEFAULT_GROUP_SETTINGS: Final = _DefaultGroupConfig.definition()
 
 
 def _parse_group(definition: ConfigDef, properties: Mapping[str, object], group: str) -> GroupConfig:
-    """The values of one group; messages name settings as Kafka's do."""
+    """The values of one group; messages name settings as Kafka does."""
     prefix = f"{PREFIX}{group}."
     return GroupConfig.of(ConfigDef().embed(prefix, "", 0, definition).parse(properties), prefix)
 
@@ -287,7 +287,7 @@ PATTERN_REFUSED: Final = "No topic can have a name that begins with ^; patterns 
 
 
 def is_pattern(topic: str) -> bool:
-    """True if the Kafka client would take the name of a topic for a pattern, and compile it without any limit.
+    """True if the Kafka client would treat the name of a topic as a pattern, and compile it without any limit.
 
     >>> is_pattern("^orders"), is_pattern("orders")
     (True, False)
@@ -300,7 +300,7 @@ def check_topics(properties: Mapping[str, object], found: MutableMapping[str, Co
 
     Args:
         properties: The configuration.
-        found: The outcome of the validation so far, by setting; settings that are missing in it are added.
+        found: The outcome of the validation so far, by setting; missing settings are added.
     """
     topics, regex = _given(properties, TOPICS), _given(properties, TOPICS_REGEX)
     dead_letter = java_trim(_given(properties, DLQ_TOPIC) or "")
@@ -360,7 +360,7 @@ def parse_topics_list(properties: Mapping[str, object]) -> list[str]:
 
 
 def _given(properties: Mapping[str, object], setting: str) -> str | None:
-    """The text of a setting; None when there is none or it is blank."""
+    """The text of a setting; None if it is missing or blank."""
     value = properties.get(setting)
     return value if isinstance(value, str) and java_trim(value) else None
 
@@ -369,5 +369,5 @@ def _matches(regex: str, topic: str) -> bool:
     try:
         return compile_java(regex).matches(topic)
     except ConfigException:
-        # A pattern that is wrong is a fault of its own setting, which the definition reports.
+        # An invalid pattern is a fault of its own setting, which the definition reports.
         return False

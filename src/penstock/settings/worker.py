@@ -50,7 +50,7 @@ def check_listeners(name: str, value: object) -> None:
 
 
 def check_admin_listeners(name: str, value: object) -> None:
-    """As `check_listeners`; null (the same as the API's) and an empty list (none) pass."""
+    """As `check_listeners`; accepts null (the API's listeners) and an empty list (no listeners)."""
     if value is None or value in ([], [""]):
         return
     if not isinstance(value, list):
@@ -334,7 +334,7 @@ class WorkerSettings(TypedConfig):
         faults = faults_of(definition, given, found.values())
         values = {name: one.value for name, one in found.items() if not one.error_messages}
         faults.extend(_cross_faults(properties, values))
-        # Nulls that the definition lets pass, as Kafka's does.
+        # The definition accepts these nulls, as Kafka's does.
         for name in cls.never_null():
             if name in values and values[name] is None:
                 rule = f"Invalid value null for configuration {name}: Value must be non-null"
@@ -342,7 +342,7 @@ class WorkerSettings(TypedConfig):
         faults.extend(cls.cross_faults(properties, values))
         interval = values.get("offset.flush.interval.ms")
         if isinstance(interval, int) and interval < 1:
-            # Kafka's definition takes it, and then every source task fails.
+            # Kafka's definition accepts it, and then every source task fails.
             rule = f"Invalid value {interval} for configuration offset.flush.interval.ms: Value must be at least 1"
             faults.append(SettingFault("offset.flush.interval.ms", str(interval), rule))
         if faults:
@@ -351,27 +351,27 @@ class WorkerSettings(TypedConfig):
 
     @classmethod
     def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
-        """Faults of several settings of such a worker together."""
+        """Faults of combined settings of such a worker."""
         return []
 
     @classmethod
     def beside(cls, raw: dict[str, str], values: Mapping[str, object]) -> dict[str, Any]:
-        """The fields that are no settings."""
+        """The fields that are not settings."""
         return {"raw": raw}
 
     @property
     def key_converter(self) -> ConverterSettings:
-        """The converter of keys, where a connector has none."""
+        """The converter of keys for connectors without their own."""
         return ConverterSettings(self.key_converter_class, with_prefix(self.raw, "key.converter."))
 
     @property
     def value_converter(self) -> ConverterSettings:
-        """The converter of values, where a connector has none."""
+        """The converter of values for connectors without their own."""
         return ConverterSettings(self.value_converter_class, with_prefix(self.raw, "value.converter."))
 
     @property
     def header_converter(self) -> ConverterSettings:
-        """The converter of headers, where a connector has none."""
+        """The converter of headers for connectors without their own."""
         return ConverterSettings(self.header_converter_class, with_prefix(self.raw, "header.converter."))
 
     @property
@@ -382,7 +382,7 @@ class WorkerSettings(TypedConfig):
     @property
     def sample_window(self) -> SampleWindow:
         """The sample window of the longest, the average and the rate of a metric."""
-        # A length of 0 is allowed and means nothing.
+        # A length of 0 is allowed, but has no meaning.
         return SampleWindow(max(1, self.metrics_sample_window_ms) / 1000, self.metrics_num_samples)
 
     @property
@@ -422,7 +422,7 @@ class StandaloneSettings(WorkerSettings):
 
     @property
     def connector_file(self) -> str | None:
-        """The file in which the connectors are kept, or None if they are forgotten at the worker's end."""
+        """The file that stores the connectors, or None if the worker forgets them at its end."""
         named = self.config_storage_file_filename
         return f"{self.offset_file}.connectors.json" if named is None else named or None
 
@@ -450,14 +450,14 @@ def providers_of(properties: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
 def resolve_placeholders(
     properties: Mapping[str, str], new_provider: Callable[[ProviderSettings], ConfigProvider]
 ) -> dict[str, str]:
-    """A worker's file with its `${provider:[path:]key}` placeholders resolved.
+    """Returns a worker's file with its `${provider:[path:]key}` placeholders resolved.
 
     Args:
         properties: The file's content.
-        new_provider: Makes and configures a provider; it is closed here.
+        new_provider: Creates and configures a provider, which this function closes.
 
     Raises:
-        ConfigException: A provider cannot be made, cannot read a path, or has no value for a placeholder.
+        ConfigException: A provider cannot be created, cannot read a path, or has no value for a placeholder.
     """
     made: dict[str, ConfigProvider] = {}
     try:
@@ -469,13 +469,13 @@ def resolve_placeholders(
             provider.close()
 
 
-#: As Kafka's clients read it: a protocol in front of the host is passed over.
+#: As in Kafka's clients, a protocol before the host is ignored.
 _SERVER: Final = re.compile(r".*?\[?[0-9a-zA-Z\-%._:]*\]?:([0-9]+)")
 _HIGHEST_PORT: Final = 65535
 
 
 def _cross_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
-    """Faults that only show when more than one setting is looked at, or that Kafka reports later."""
+    """Faults of combined settings, and faults that Kafka reports later."""
     faults = []
     servers = properties.get("bootstrap.servers")
     if "bootstrap.servers" in values and not java_trim(servers or ""):

@@ -34,15 +34,15 @@ REFERENCE: Final = re.compile(r"\$\{[^}:]*:[^}]*\}")
 #: A shorter piece of a value may occur in any text; half of a short value reveals much of it.
 _PIECE: Final = 6
 _SHORTEST_PIECE: Final = 4
-#: A secret that is shorter would be found everywhere; one of a config provider is replaced where it is a word.
+#: A shorter secret would match everywhere; a shorter value of a config provider is replaced where it is a word.
 _SHORTEST_SECRET: Final = 4
-#: Of a longer value, such as a file of certificates, only the pieces of the beginning count.
+#: Of a longer value, such as a file of certificates, only pieces of the beginning are replaced.
 _LONGEST: Final = 16_384
 _LONGEST_WORD: Final = 512
-#: Of so long a value the encoded forms count too.
+#: The encoded forms of values up to this length are replaced too.
 _LONGEST_ENCODED: Final = 2_048
 _QUOTED: Final = re.compile(r"\"((?:[^\"\\]|\\.)+)\"|'((?:[^'\\]|\\.)+)'", re.DOTALL)
-#: Words of errors and help texts, which reveal nothing of a value that contains them.
+#: Words of errors and help texts, which reveal nothing about a value that contains them.
 _COMMON: Final = (
     "org.apache.kafka.connect.errors.connectexception dataexception retriableexception configexception",
     "org.apache.kafka.connect.json.jsonconverter org.apache.kafka.connect.storage.stringconverter",
@@ -97,7 +97,7 @@ class Redaction:
     def _add(self, value: str, shown: str) -> None:
         if not value.strip():
             return
-        # Text around a placeholder is no secret: such a value counts as a whole.
+        # Text around a placeholder is not secret: such a value counts only as a whole.
         whole = shown != HIDDEN and REFERENCE.sub("", shown) != ""
         for form in _forms(value[:_LONGEST]):
             plain = _folded(form)
@@ -144,7 +144,7 @@ class Redaction:
                     yield at, at + size, found
 
     def body(self, value: object) -> object:
-        """The same of a JSON value: its texts, names of members, and numbers that are a value as a whole."""
+        """A JSON value without the values: in its texts, in names of members, and as whole numbers."""
         if not self:
             return value
         if isinstance(value, str):
@@ -158,7 +158,7 @@ class Redaction:
         return value
 
     def error(self, error: Exception) -> Exception:
-        """The same error, or one of its class without the values in its text."""
+        """The same error, or another of its class without the values in its text."""
         said = str(error)
         shown = self.text(said)
         if shown == said:
@@ -168,7 +168,7 @@ class Redaction:
 
 
 def _joined(spans: list[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
-    """Spans that overlap, or meet and stand for the same, as one."""
+    """Joins spans that overlap, or are adjacent and have the same replacement."""
     spans.sort(key=lambda span: (span[0], -span[1]))
     begin, end, shown = spans[0]
     for one in spans[1:]:
@@ -201,7 +201,7 @@ def _forms(value: str) -> set[str]:
 
 
 def _parts_of_secret(secret: str) -> Iterator[str]:
-    """Yields the secret parts of a secret: neither a login module's class nor the user in front of a password."""
+    """Yields the secret parts of a secret, without a login module's class or the user name before a password."""
     quoted = [double or single for double, single in _QUOTED.findall(secret)]
     user, colon, password = secret.partition(":")
     if quoted:
@@ -214,11 +214,11 @@ def _parts_of_secret(secret: str) -> Iterator[str]:
 
 
 def provided_values(given: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> dict[str, str]:
-    """Returns the values that the placeholders of a configuration were replaced with.
+    """Returns the values of the placeholders of a configuration, with the placeholders.
 
     Args:
-        given: As given.
-        resolved: With its placeholders resolved.
+        given: The configuration with its placeholders.
+        resolved: The configuration with its placeholders resolved.
 
     >>> provided_values({"a": "<${env:N}>", "b": "2"}, {"a": "<two>", "b": "2"})
     {'<two>': '<${env:N}>', 'two': '${env:N}'}
@@ -286,12 +286,12 @@ def _is_secret_name(name: str) -> bool:
     return looks_secret(name if below is None else name[below.end() :])
 
 
-#: A thousand connectors that are listed have the same few names.
+#: A list of a thousand connectors has the same few names.
 _remembered: Final = lru_cache(maxsize=4096)(_is_secret_name)
 
 
 def masked(config: Mapping[str, str], secrets: Collection[str]) -> dict[str, str]:
-    """A configuration that may be shown. A reference to a value kept elsewhere is no secret itself.
+    """A configuration that may be shown. A reference to an external value is not a secret itself.
 
     >>> masked({"user": "u", "password": "p", "pin": "${file:/t:k}"}, {"pin"})
     {'user': 'u', 'password': '[hidden]', 'pin': '${file:/t:k}'}
@@ -306,7 +306,7 @@ def _hides(name: str, value: str, secrets: Collection[str]) -> bool:
 def masked_tasks(
     tasks: Sequence[Mapping[str, str]], config: Mapping[str, str], secrets: Collection[str]
 ) -> list[dict[str, str]]:
-    """Task configurations that may be shown; a connector may give its secrets to its tasks under other names.
+    """Task configurations that may be shown; a connector may pass its secrets to its tasks under other names.
 
     Args:
         tasks: The configurations of the tasks.
@@ -319,7 +319,7 @@ def masked_tasks(
     values = [value for name, value in config.items() if _hides(name, value, secrets) and len(value) >= _SHORTEST]
     if not values:
         return [masked(task, secrets) for task in tasks]
-    # A short value counts where it is a word: it may be part of another by chance.
+    # A short value counts only as a word, because it may be part of another value by chance.
     found = re.compile(
         "|".join(
             re.escape(value) if len(value) >= _TELLING else rf"(?<!\w){re.escape(value)}(?!\w)"
@@ -333,7 +333,7 @@ def masked_tasks(
 def unmasked(
     config: Mapping[str, str | None], before: Mapping[str, str], secrets: Collection[str]
 ) -> dict[str, str | None]:
-    """A configuration in which a secret that was sent back as it was shown has its value again.
+    """A configuration in which each mask that a user sent back has the secret's value again.
 
     >>> unmasked({"user": "u", "password": "[hidden]"}, {"password": "p"}, ())
     {'user': 'u', 'password': 'p'}
@@ -347,7 +347,7 @@ def unmasked(
 
 
 def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:
-    """Refuses a mask for a secret that is unknown.
+    """Refuses a mask for an unknown secret.
 
     Raises:
         BadRequestException: the mask would be stored as the secret itself.
@@ -378,7 +378,7 @@ def redaction_of(
 
 @dataclass(frozen=True)
 class Finding:
-    """The findings about one setting.
+    """The result of the validation of one setting.
 
     Attributes:
         key: Its definition; None if no class defines it.
@@ -401,7 +401,7 @@ class Finding:
 
     @property
     def secret(self) -> bool:
-        """True if its value must not be shown: its definition says so, or its name."""
+        """True if its value must not be shown, by its definition or its name."""
         return (self.key is not None and self.key.type is ConfigType.PASSWORD) or is_secret_name(self.name)
 
     def to_json(self) -> dict[str, object]:
@@ -425,7 +425,7 @@ class Finding:
             return HIDDEN
         if self.provided:
             return self.given
-        # A class is shown by the name that the user gave it, which may be an alias or a Java name.
+        # A class is shown by the user's name for it, which may be an alias or a Java name.
         if kind is ConfigType.CLASS and self.value.value is not None and self.given is not None:
             return self.given
         return _text(self.value.value, kind)
@@ -468,7 +468,7 @@ class ConfigInfos:
         return sum(len(finding.value.error_messages) for finding in self.findings)
 
     def to_json(self) -> dict[str, object]:
-        """The body of the answer; as Java's, and with ``warnings`` where there are any."""
+        """The body of the answer: Java's, and ``warnings`` if there are any."""
         warnings = {"warnings": [one.to_json() for one in self.warnings]} if self.warnings else {}
         return {
             "name": self.name,
@@ -497,7 +497,7 @@ def key_json(key: ConfigKey, prefix: str = "") -> dict[str, object]:
 
 
 def groups_of(definitions: Iterable[ConfigDef]) -> list[str]:
-    """The groups of several definitions, each once."""
+    """The distinct groups of several definitions."""
     return list(dict.fromkeys(group for definition in definitions for group in definition.groups()))
 
 
@@ -507,5 +507,5 @@ def _text(value: object, kind: ConfigType | None) -> str | None:
     try:
         return java_text(value) if kind is None else convert_to_string(value, kind)
     except BaseException:
-        # A connector's own validate may put any object here; the answer must not fail for it.
+        # A connector's own `validate` may return any object here; the answer must not fail.
         return java_text(value)

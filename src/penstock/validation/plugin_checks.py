@@ -73,7 +73,7 @@ def check_converters(
 
 
 def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: PluginClasses) -> ConfigDef | None:
-    """The settings that a converter knows; None when it has none or cannot be used, which is noted then."""
+    """The settings that a converter defines; None if it has none or cannot be used, which is noted."""
     try:
         cls = classes.find_class(kind, text)
         if not issubclass(cls, (Converter, HeaderConverter)):
@@ -104,7 +104,7 @@ _OURS: Final = ("penstock.converters.", "penstock.transforms.")
 
 @dataclass(frozen=True)
 class _Trial:
-    """A class that is to be configured as a trial."""
+    """A class to configure as a trial."""
 
     setting: str
     prefix: str
@@ -113,12 +113,12 @@ class _Trial:
 
 
 def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], findings: Sequence[Finding]) -> None:
-    """Adds the errors of the classes to the settings at fault.
+    """Configures the classes as a trial, and adds their errors to the settings at fault.
 
     Args:
         config: The connector's configuration, placeholders resolved.
         values: The results for its settings, by name; they contain the classes.
-        findings: The same with the settings of converters. A class whose settings have faults already is not tried.
+        findings: The same with the settings of converters. A class whose settings have faults is not tried.
     """
     by_name = {finding.name: finding for finding in findings}
     ordered = NamesByPrefix(by_name)
@@ -147,7 +147,7 @@ def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Ite
 
 
 def _configure(config: Mapping[str, str], *args: Any) -> None:
-    """Configures an instance, the last argument; the argument before it is True for a converter of keys."""
+    """Configures the instance in the last argument; the argument before it is True for a converter of keys."""
     *sides, instance = args
     instance.configure(config, *sides)
 
@@ -179,7 +179,7 @@ def _fault(trial: _Trial) -> BaseException | None:
 
 
 def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
-    """Adds a fault to the setting that it is about; to that of the class where it is about several."""
+    """Adds a fault to its setting, or to the setting of the class if it concerns several."""
     about = fault.name if isinstance(fault, ConfigException) else None
     finding = by_name.get(f"{trial.prefix}{about}") if about else None
     if isinstance(fault, ConfigException) and finding is not None:

@@ -8,7 +8,7 @@ allows an override and that the client takes it. Names are checked before values
 Users' connectors, transforms and converters may read settings that they do not define. For them only a name close to
 that of a setting is reported; for Penstock's own classes every unknown name is.
 
-Pure, except that a converter of the worker is asked for its settings, and that key stores are read.
+Pure, except that it asks the worker's converters for their settings, and reads key stores.
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
 """
 
@@ -42,7 +42,7 @@ from penstock.settings.plugin_classes import CONVERTERS
 from penstock.validation.config_infos import Finding, SettingWarning
 
 _OURS: Final = ("penstock.connectors.", "penstock.transforms.", "penstock.converters.")
-#: Settings of a worker's file whose names are free: other programs define them.
+#: Settings of a worker's file whose names other programs define.
 _FREE: Final = ("spark.", "metrics.context.", "listeners.https.", "admin.listeners.https.")
 #: Settings whose classes read further settings from the worker's file.
 _READERS: Final = ("rest.extension.classes", "metric.reporters")
@@ -54,7 +54,7 @@ _DISTRIBUTED: Final = re.compile(
 
 
 def placeholder_warnings(unresolved: Iterable[Unresolved]) -> list[SettingWarning]:
-    """Warnings about placeholders that nothing resolves."""
+    """Warnings about placeholders that no provider resolves."""
     ends = {True: "it cannot be started so", False: "it is taken as it stands"}
     return [SettingWarning(one.setting, f"{one}; {ends[one.known]}") for one in unresolved]
 
@@ -88,7 +88,7 @@ _MOST_LOOKED_AT: Final = 1_000
 
 
 class _Known:
-    """The settings that somebody defines, for many questions.
+    """The settings that some class defines, prepared for many lookups.
 
     Args:
         findings: The findings of the validation.
@@ -121,7 +121,7 @@ class _Known:
             below: The name, after the prefix that all aliases have.
         """
         aliases, lengths = self.aliases(setting), self.lengths(setting)
-        # Not at each of the name's dots: a name of dots only would be cut as often as it is long.
+        # Not cut at each dot of the name: a name of only dots would be cut once for each character.
         return next((below[:end] for end in lengths if below[end : end + 1] == "." and below[:end] in aliases), None)
 
     def _lengths(self, setting: str) -> list[int]:
@@ -151,7 +151,7 @@ def _fault_of(name: str, config: Mapping[str, str], connector: type, known: _Kno
 
 def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
     """Returns the fault of a setting of a Kafka client."""
-    # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
+    # Imported here, because it loads the Kafka client, and the command imports this module before REST listens.
     from penstock.kafka.settings.client import client_knows
 
     own, names = name.removeprefix(prefix), setting_names(kind)
@@ -174,7 +174,7 @@ def _plugin_fault(name: str, prefix: str, known: _Known, value: ConfigValue | No
 def _alias_fault(name: str, setting: str, known: _Known) -> str | None:
     """Returns the fault of a setting below ``transforms.`` or ``predicates.``."""
     if setting not in known.values or known.values[setting].value is None:
-        # The list itself cannot be read, which is reported as its error.
+        # The list itself is invalid, which its own error reports.
         return None
     alias = known.alias_of(setting, name.removeprefix(f"{setting}."))
     if alias is not None:
@@ -258,7 +258,7 @@ def _is_ours(cls: type) -> bool:
 
 
 def _unknown(name: str, known: Iterable[str], who: str, always: bool, prefix: str = "") -> str | None:
-    """The words for a name that is not among those known; None where it may be read without being defined."""
+    """The warning about an unknown name; None if some class may read it without a definition."""
     names = list(known)
     near = closest(name, names)
     if near is None and always:
@@ -378,7 +378,7 @@ def check_overrides(
     Values and the policy are checked only for the clients that such a connector uses, as in Kafka Connect. A setting
     that no connector may set is refused for all clients.
     """
-    # Imported here: a command that only lists connectors does without it.
+    # Imported here, because a command that only lists connectors does not need it.
     from penstock.kafka.settings.client import refused_overrides
 
     findings = []
@@ -393,7 +393,7 @@ def check_overrides(
         _, forbidden = overrides_of(kind, config, policy)
         for name, reason in forbidden.items():
             values[name].add_error_message(reason)
-        # A setting that was not given can be at fault, too, if another one requires it.
+        # A missing setting can be at fault too, if another setting requires it.
         for fault in refused_overrides(kind, worker, config, policy) if given else ():
             if fault.name in forbidden:
                 continue
@@ -404,7 +404,7 @@ def check_overrides(
 
 
 def _kept(kind: ClientKind, prefix: str, config: Mapping[str, str]) -> list[Finding]:
-    """Returns the findings about settings that no connector may set, of a client that it does not use."""
+    """Returns the findings about settings that no connector may set, for a client that it does not use."""
     found = []
     for name, reason in overrides_of(kind, config, OverridePolicy())[1].items():
         value = ConfigValue(name, config[prefix + name])
@@ -416,7 +416,7 @@ def _kept(kind: ClientKind, prefix: str, config: Mapping[str, str]) -> list[Find
 def check_group(
     config: Mapping[str, str], found: Mapping[str, ConfigValue], overrides: Sequence[Finding], workers: str
 ) -> None:
-    """Adds an error where the consumers of a sink would join the group of the workers, which Kafka refuses both."""
+    """Adds an error if the consumers of a sink would join the workers' group; Kafka refuses a group of both."""
     name, given = config.get("name"), config.get(_GROUP)
     if (f"connect-{name}" if given is None else given) != workers:
         return

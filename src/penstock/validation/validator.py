@@ -60,11 +60,11 @@ def check_exactly_once(
     found: Mapping[str, ConfigValue],
     worker: WorkerSupport,
 ) -> None:
-    """Adds errors to the settings that the connector, or this worker, cannot fulfil.
+    """Adds errors to settings that the connector or this worker does not support.
 
     Args:
         connector: A fresh instance of its class.
-        given: Its configuration, placeholders resolved, without defaults.
+        given: Its configuration without defaults, placeholders resolved.
         found: The results for each setting.
         worker: The worker's support for exactly-once.
     """
@@ -132,7 +132,7 @@ class Checked:
         enforce_max_tasks: ``tasks.max.enforce``.
         secrets: The settings whose values must not be shown.
         warnings: Warnings about its settings.
-        defined: The settings that a class defines; known after the class was asked.
+        defined: The settings that a class defines; known once the class has returned them.
     """
 
     type: ConnectorType
@@ -155,7 +155,7 @@ class ConfigurationValidator(Protocol):
         """
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
-        """All settings of one configuration with their faults.
+        """Returns all settings of one configuration with their faults.
 
         Raises:
             BadRequestException: its class is missing or cannot be used.
@@ -165,20 +165,20 @@ class ConfigurationValidator(Protocol):
         """Returns the facts that the class of a configuration gives, without checking the configuration.
 
         Raises:
-            BadRequestException: its class is missing or cannot be used, or its number of tasks is no number.
+            BadRequestException: its class is missing or cannot be used, or its number of tasks is not a number.
         """
 
     def new_connector(self, config: Mapping[str, str]) -> Connector:
         """A fresh instance of the class that a configuration names.
 
         Raises:
-            BadRequestException: it cannot be made.
+            BadRequestException: it cannot be created.
         """
 
 
 @dataclass(frozen=True)
 class Examined:
-    """Everything that a check found out, also about a configuration that is wrong."""
+    """All results of a check, including those of an invalid configuration."""
 
     type: ConnectorType
     connector: Connector
@@ -204,7 +204,7 @@ def invalid(errors: Sequence[str]) -> BadRequestException:
 
 _CLASS_NOT_FOUND = re.compile(r"Class (.*) could not be found\.$")
 NULL_VALUE = "Null value can not be supplied as the configuration value."
-#: The number of missing classes for which a validation lists the present ones: finding the closest takes a while.
+#: The number of missing classes for which a validation lists the available ones; finding the closest takes a while.
 _MOST_SUGGESTIONS: Final = 20
 
 
@@ -215,9 +215,9 @@ class ConnectorValidator:
         plugins: Loads the classes.
         policy: The client settings that connectors may override.
         worker: The worker's properties, placeholders resolved.
-        exactly_once: True if the worker delivers exactly once; None: it is standalone, and such settings are not
+        exactly_once: True if the worker delivers exactly once; None if it is standalone: such settings are not
             checked, as in Kafka.
-        group_id: The group of the cluster's workers, which no sink may use; None: there is none.
+        group_id: The group of the cluster's workers, which no sink may use; None if there is none.
 
     Thread: any; each check makes instances of its own.
     """
@@ -241,7 +241,7 @@ class ConnectorValidator:
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
         """See ``ConfigurationValidator``."""
         examined = self.examine(config, resolved)
-        # Each message once, in order.
+        # The distinct messages, in order.
         found = dict.fromkeys(f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None)
         for finding in examined.infos.findings:
             found |= dict.fromkeys(finding.value.error_messages)
@@ -293,7 +293,7 @@ class ConnectorValidator:
     ) -> tuple[ConfigDef, dict[str, ConfigValue]]:
         """The settings that Connect, transforms and predicates define, with the result for each."""
         base = SINK if connector_type is ConnectorType.SINK else SOURCE
-        # Clients that count on Java's settings are shown more only where more is set.
+        # Clients of REST that expect Java's settings see Penstock's only if one is set.
         own_of_penstock = OF_SINKS if base is SINK else OF_SOURCES
         shown = own_of_penstock if own_of_penstock.keys.keys() & resolved.keys() else None
         return validate_connector(base, resolved, self._classes, shown)
@@ -301,7 +301,7 @@ class ConnectorValidator:
     def _faults_of_tasks(
         self, connector_type: ConnectorType, given: Mapping[str, str], known: Sequence[str]
     ) -> list[str]:
-        """Returns the faults that the validation leaves out, as Kafka's does, and that would make every task fail."""
+        """Returns faults that the validation omits, as Kafka's does, but that would make every task fail."""
         creates = self._worker.get("topic.creation.enable", "true").strip().lower() == "true"
         faults: list[str] = []
         if connector_type is ConnectorType.SOURCE and creates and uses_topic_creation(given):
@@ -329,7 +329,7 @@ class ConnectorValidator:
         """Checks everything, without stopping at the first fault.
 
         Raises:
-            BadRequestException: the class is missing or cannot be used, or its ``config`` or ``validate`` failed.
+            BadRequestException: the class is missing or cannot be used, or its ``config`` or ``validate`` has failed.
         """
         try:
             return self._examined(config, resolved)
@@ -368,7 +368,7 @@ class ConnectorValidator:
         return Examined(connector_type, connector, infos, found)
 
     def _say_what_there_is(self, finding: Finding) -> int:
-        """Adds the present classes and the closest one to the error of a missing class; returns the number of such
+        """Adds the available classes and the closest one to the error of a missing class; returns the number of such
         errors.
         """
         said = 0
@@ -385,7 +385,7 @@ class ConnectorValidator:
         """The type of a connector and a fresh instance of its class.
 
         Raises:
-            BadRequestException: the class does not exist, or no instance can be made.
+            BadRequestException: the class does not exist, or no instance can be created.
         """
         text = config.get("connector.class")
         if not text or not text.strip():
@@ -411,7 +411,7 @@ def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[Confi
     """Returns the connector's own definition and validation of its settings.
 
     Raises:
-        BadRequestException: It raises, or says nothing that can be used: its class is a wrong value.
+        BadRequestException: It raises, or returns nothing usable: its class is a wrong value.
     """
     class_text = given["connector.class"]
     definition = _definition_of(connector, class_text).of_names(given)
@@ -446,7 +446,7 @@ def _merged(
     own_definition: ConfigDef,
     own: Config,
 ) -> list[Finding]:
-    """The framework's settings with the transforms', then the connector's own; one that both define has both faults."""
+    """The settings of framework and transforms, then the connector's own; a setting of both has the faults of both."""
     values = dict(found)
     for value in own.config_values:
         known = values.setdefault(value.name, value)
@@ -475,7 +475,7 @@ def _shown(
         return replace(finding, given=given)
     value.recommended_values[:] = [_without(one, redaction) for one in value.recommended_values]
     if given is None and isinstance(value.value, str | list):
-        # The connector's own check may have copied other settings into the value.
+        # The connector's own `validate` may have copied other settings into the value.
         finding = replace(finding, value=replace(value, value=_without(value.value, redaction)))
     return replace(finding, given=given, provided=given is not None and given != resolved.get(name))
 

@@ -6,7 +6,7 @@ groups, look-around, possessive quantifiers), and the positions of matches and g
 threads run and gives up after ``LIMIT_S``.
 
 ``written_out`` computes the size of a pattern after its counted repetitions are expanded, as the engine that compiles
-it expands them. ``(?:(?:a{1000}){1000}){1000}`` is short, but to compile it would take the engine hours and all memory,
+it expands them. ``(?:(?:a{1000}){1000}){1000}`` is short, but compiling it would take the engine hours and all memory,
 in one call during which no other thread can run.
 
 Main type: ``JavaPattern``, made by ``penstock.config.patterns.translation.compile_java``. Usable from any thread.

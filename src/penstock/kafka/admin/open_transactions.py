@@ -126,11 +126,11 @@ class TransactionVerdict(Enum):
     UNDER_WAY = auto()
     """Its coordinator has it in progress, and will end it."""
     YOUNG = auto()
-    """Its coordinator does not have it in progress, but it is not older than its timeout yet."""
+    """Its coordinator does not have it in progress, but its timeout is not over yet."""
     HANGING = auto()
     """No client will ever end it."""
     UNKNOWN = auto()
-    """Its coordinator does not say."""
+    """Its coordinator reports no usable state."""
 
 
 def judge(open_one: OpenTransaction, described: TransactionDescription | None, age_ms: float) -> TransactionVerdict:

@@ -125,7 +125,7 @@ class LostReason(Enum):
     SESSION_OVER = "no heartbeat was answered"
     """The broker considers this member dead, and gives its work to other members."""
     OUT_OF_REACH = "the group's coordinator is out of reach"
-    """No connection to the coordinator stands: it may be about to count this member as dead."""
+    """There is no connection to the coordinator, which may soon consider this member dead."""
 
 
 @dataclass(frozen=True)

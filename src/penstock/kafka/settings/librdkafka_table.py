@@ -51,7 +51,7 @@ def _property(row: str) -> Property:
 
 
 PROPERTIES: Final[Mapping[str, Property]] = {one.name: one for one in map(_property, ROWS.strip().splitlines())}
-"""Every setting that the library lists, by name. Those for its own tests are not among them, and never set."""
+"""Every setting that the library lists, by name. Settings for its own tests are not listed, and never set."""
 
 #: In C, digits after a leading zero are octal.
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,18})")
