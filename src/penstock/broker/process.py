@@ -8,7 +8,7 @@ started the child, not the process, and does not exist on other systems.) Main f
 broker serves, without a Kafka client: one Metadata request (version 2, without topics) over a fresh connection.
 
 Thread: one owner starts and stops a broker; `bootstrap_servers` and `is_running` may be read from any thread. A guard
-has one owner; start and release from any one thread at a time.
+has one owner; start and release it from one thread at a time.
 Source: the Kafka protocol guide, Metadata API key 3.
 """
 

@@ -250,7 +250,7 @@ def cluster(session: Session, timeout: float) -> None:
     """Show the workers of a group: the leader, the work of each, and what waits; the exit code is 5 if there is a
     problem.
 
-    Any worker of the group may be asked; the others are found through it.
+    Any worker of the group will do: it leads to all other workers.
     """
     found = look(session.api, timeout)
     session.show(found.to_json(), lambda: _draw(found))

@@ -56,7 +56,7 @@ def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[SettingE
     for entry in found["configs"]:
         value, definition = entry["value"], entry["definition"] or {}
         name, errors = value["name"], list(dict.fromkeys(value["errors"]))
-        # A value that cannot be read counts as null in later checks, which is no further fault.
+        # Later checks take an unreadable value for null, which is not a further error.
         errors = [error for error in errors if not _NULL.match(error)] or errors[:1]
         if not errors:
             continue

@@ -4,7 +4,7 @@ Main object: the click command `quickstart`. It starts the embedded broker and a
 configuration, which is a part of the package, shows the received records and compares them byte for byte with the
 documentation.
 
-Thread: the main thread; broker and worker are processes of their own that end with this one.
+Thread: the main thread; broker and worker are separate processes that end with this one.
 """
 
 from __future__ import annotations

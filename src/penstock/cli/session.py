@@ -171,7 +171,7 @@ def _worker_url(url: str) -> SplitResult:
     'http://worker:8083'
 
     Raises:
-        ConfigException: it is none.
+        ConfigException: it is not an address.
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")

@@ -214,7 +214,7 @@ class ClusterAdmin:
         )
 
     def alter_topic_settings(self, topic: str, changed: Mapping[str, str], removed: Iterable[str] = ()) -> None:
-        """Changes some settings of a topic; the others stay.
+        """Changes some settings of a topic and keeps all others.
 
         Args:
             topic: Its name.

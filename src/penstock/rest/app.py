@@ -37,7 +37,7 @@ from penstock.rest.services import Services
 
 #: The limit in bytes of the bodies of all requests in progress. Parsed JSON takes some ten times the memory.
 MOST_TOGETHER: Final = 32 * 1024 * 1024
-#: Bodies up to this size, as nearly all are, have a budget of their own, so that large ones do not keep them waiting.
+#: Bodies up to this size, as nearly all are, have a separate budget, so that they do not wait for large ones.
 SMALL: Final = 64 * 1024
 MOST_SMALL: Final = 16 * 1024 * 1024
 

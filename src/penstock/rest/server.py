@@ -57,8 +57,8 @@ class RestSettings:
 
     Attributes:
         listeners: The addresses of the API.
-        admin_listeners: The addresses for log levels; None: those of the API, empty: log levels are not served.
-        advertised_host: The host in the advertised address; None for that of the listener.
+        admin_listeners: The addresses for log levels; None for the API's addresses; empty to serve no log levels.
+        advertised_host: The host in the advertised address; None for the listener's.
         advertised_port: The same for the port.
         advertised_scheme: The scheme of the advertised listener; None for http if there is one.
         tls: The ``ssl.*`` settings of https listeners.
@@ -233,7 +233,7 @@ class Listener:
         Listener(host='::1', port=0, scheme='https')
 
         Raises:
-            ConfigException: the text is not such a URI.
+            ConfigException: the text is not a URI of that form.
         """
         try:
             parts = urlsplit(text.strip())
@@ -389,7 +389,7 @@ class BoundedConnection(H11Protocol):
         super().connection_lost(exc)
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Logs nothing: a request to upgrade is answered as a plain one, and there is no package to install."""
+        """Logs nothing: a request to upgrade gets a plain answer, and there is no package to install."""
 
     def _watch_request(self) -> None:
         """Limits the time from the first byte of a request, or from the start of the connection, to its last byte."""

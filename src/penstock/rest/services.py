@@ -272,7 +272,7 @@ class Services:
             await asyncio.wait({asyncio.wrap_future(looking)}, timeout=_LOOK_S)
 
     async def on_thread(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
-        """Runs a call that may block on a thread of its own; see ``answer`` for ``ends``."""
+        """Runs a call that may block on a separate thread; see ``answer`` for ``ends``."""
         future, thread = in_own_thread(name, call)
         try:
             return await self.answer(future, ends=ends)

@@ -1,4 +1,4 @@
-"""Log lines that say which connector and task they are about, and counters.
+"""Log lines that name their connector and task, metrics, and the waits of threads.
 
 Start from:
 

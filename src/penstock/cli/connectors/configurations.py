@@ -374,7 +374,7 @@ def _with_faults(api: ApiClient, config: Mapping[str, str], change: Callable[[],
     try:
         found = _validated(api, config, _simple(config.get("connector.class") or ""))
     except ApiError:
-        # The class cannot be found: the refusal says so, too.
+        # The class cannot be found, which the refusal reports, too.
         found = {"configs": []}
     if refused is not None:
         _warn(found)

@@ -1,4 +1,4 @@
-"""`connect-distributed worker.properties`: one of the workers that share the work of a group.
+"""`connect-distributed worker.properties`: a worker that shares the work of a group with other workers.
 
 Main objects: the click command `main`, and `DistributedWorker`, which keeps everything in topics.
 
