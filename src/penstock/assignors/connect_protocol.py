@@ -5,7 +5,7 @@ Functions: ``encode_metadata``, ``decode_metadata``, ``encode_assignment``, ``de
 
 Numbers are big endian. A string is an int16 length and UTF-8, bytes are an int32 length and data (-1 for null), an
 array is an int32 count and its items (-1 for null). A connector instance is written as task -1 of its connector.
-Versions 1 and 2 have one layout; version 2 says that internal requests are signed.
+Versions 1 and 2 have the same layout; version 2 means that internal requests are signed.
 
 Values and pure functions; any thread.
 Source: org.apache.kafka.connect.runtime.distributed.ConnectProtocol, IncrementalCooperativeConnectProtocol; KIP-415,

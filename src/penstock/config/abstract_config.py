@@ -39,7 +39,7 @@ _OF_PREFIXES: Final = ("importance", "doc", "group")
 
 
 class _Described(typing.NamedTuple):
-    """The arguments of `setting`: what the field's annotation may decide, and ``more`` for `ConfigDef.define`."""
+    """The arguments of `setting`: three with defaults from the field, and ``more`` for `ConfigDef.define`."""
 
     name: str | None
     type: ConfigType | None
@@ -291,7 +291,7 @@ def _member(kind: type[Enum], text: str) -> Enum:
 
 
 def _without_none(hint: Any) -> tuple[Any, bool]:
-    """The annotation without None, and whether it contained None."""
+    """The annotation without None, and True if it contained None."""
     if typing.get_origin(hint) not in (typing.Union, types.UnionType):
         return hint, False
     rest = [one for one in typing.get_args(hint) if one is not types.NoneType]

@@ -60,7 +60,7 @@ class ConfigProvider(ABC):
         """
 
     def close(self) -> None:
-        """Releases what the provider holds; called once at the end."""
+        """Releases the provider's resources; called once at the end."""
 
 
 class _PathConfigProvider(ConfigProvider):

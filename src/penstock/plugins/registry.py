@@ -408,7 +408,7 @@ class Plugins:
         why = refusal(text.partition(":")[0] if ":" in text else text.rpartition(".")[0]) if _is_path(text) else None
         if _is_path(text) and why is None:
             found = self._import(kinds, text)
-        # Discovery imports a plugin, whatever its kind.
+        # Discovery imports plugins of all kinds.
         found = found or self._listed(kinds, self._found_elsewhere(), text)
         # Python's module `io` is not a package: `io.debezium.connector.MySqlConnector` is a Java class.
         if found is None and why is not None and not (_is_java(text) and text.count(".") > 1):

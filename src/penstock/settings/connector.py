@@ -70,7 +70,7 @@ def enrich(
         properties: Its configuration, which names the aliases and classes.
         classes: Loads the classes.
         require_full: True to raise if the settings of a class are unavailable. Otherwise only `type` and
-            `plugin.version` of such an alias are added, and validating `type` reports the fault.
+            `plugin.version` of its alias are added, and validating `type` reports the fault.
 
     Raises:
         ConfigException: See `require_full`.
@@ -89,8 +89,6 @@ def enrich(
 
 @dataclass(frozen=True)
 class _Installed:
-    """Offers the plugins that are installed."""
-
     classes: PluginClasses
     kind: PluginKind
 

@@ -351,7 +351,7 @@ class WorkerSettings(TypedConfig):
 
     @classmethod
     def cross_faults(cls, properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
-        """Faults of combined settings of such a worker."""
+        """Faults of combined settings that only one mode has."""
         return []
 
     @classmethod

@@ -5,7 +5,7 @@ Main types: ``Finding`` (one setting, with definition and value), ``SettingWarni
 ``check_known`` refuses a mask without a secret; ``is_secret_name``, ``redaction_of``. A setting is a secret if its
 definition or its name says so, or if it was a secret before. ``Redaction`` removes secret values from texts;
 ``provided_values`` are the values of the placeholders of a configuration. A text may have a value as it is, in another
-case, quoted, escaped, encoded, cut or in pieces; each such part is replaced by its placeholder, or by ``[hidden]``.
+case, quoted, escaped, encoded, cut or in pieces; its placeholder, or ``[hidden]``, replaces each of these parts.
 Each text is read once, for all values together.
 
 Thread: any; values and pure functions.

@@ -104,8 +104,6 @@ _OURS: Final = ("penstock.converters.", "penstock.transforms.")
 
 @dataclass(frozen=True)
 class _Trial:
-    """A class to configure as a trial."""
-
     setting: str
     prefix: str
     cls: type

@@ -150,7 +150,6 @@ def _fault_of(name: str, config: Mapping[str, str], connector: type, known: _Kno
 
 
 def _client_fault(kind: ClientKind, prefix: str, name: str) -> str | None:
-    """Returns the fault of a setting of a Kafka client."""
     # Imported here, because it loads the Kafka client, and the command imports this module before REST listens.
     from penstock.kafka.settings.client import client_knows
 

@@ -219,7 +219,7 @@ class ConnectorValidator:
             checked, as in Kafka.
         group_id: The group of the cluster's workers, which no sink may use; None if there is none.
 
-    Thread: any; each check makes instances of its own.
+    Thread: any; each check creates its own instances.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """A Java pattern from a user, run in linear time or with a time limit.
 
 Python's ``re`` holds the interpreter lock while it searches, and some patterns need years: one text would stop the
-whole worker. RE2 decides in linear time whether a text matches. Patterns that RE2 does not support (references to
+whole worker. RE2 decides in linear time if a text matches. Patterns that RE2 does not support (references to
 groups, look-around, possessive quantifiers), and the positions of matches and groups, need ``regex``, which lets other
 threads run and gives up after ``LIMIT_S``.
 

@@ -261,7 +261,7 @@ class _Translator:
     def _fail_behind(self) -> NoReturn:
         self._reader.fail("Look-behind group does not have an obvious maximum length", self._reader.at - 1)
 
-    # ------------------------------------------------------------------ what can be repeated
+    # ------------------------------------------------------------------ repeatable elements
     def _atom(self) -> PatternPiece | None:
         """One element that can be repeated; None for flags, which match nothing themselves."""
         reader = self._reader

@@ -88,7 +88,7 @@ def delete_offsets(
 
     Raises:
         KafkaRetriableException: No broker answers in time.
-        KafkaException: A broker refuses the login, or does not take such requests.
+        KafkaException: A broker refuses the login, or does not support these requests.
     """
     asked = list(partitions)
     talk = Conversation(settings, name, _NEEDS, timeout_s, SeldomLog(logger))

@@ -5,7 +5,7 @@ Main types: ``OpenTransactions``, which finds and aborts them; ``OpenTransaction
 
 A transaction is open in a partition from its first record to its marker. If the coordinator has it in progress, the
 coordinator will write the marker, so readers wait. If the coordinator does not have it in progress, the transaction is
-*hanging*: no client will ever end it, and readers of committed records are stuck for ever. A broker that stops while
+*hanging*: no client will ever end it, and readers of committed records wait forever. A broker that stops while
 transactions end can leave hanging ones. This module aborts those of this group of workers with a marker in every
 affected partition; for other transactions, and without the rights, it names the command that aborts them.
 
@@ -210,7 +210,7 @@ class OpenTransactions:
             timeout_s: The time limit for queries; aborting gets more time.
 
         Returns:
-            A text for people about what blocks readers of committed records; None if nothing does any more.
+            A text for people about the transactions that block readers of committed records; None if there are none.
         """
         if self._unsupported or not _one_at_a_time.acquire(timeout=timeout_s):
             return None
@@ -317,8 +317,7 @@ class OpenTransactions:
         if described is None:
             return "its coordinator does not describe it"
         hanging = {one.key: one for one in held if judge(one, described, float("inf")) is TransactionVerdict.HANGING}
-        # A transaction that is still open from the same offset was open when the coordinator said that it has none
-        # there.
+        # A transaction that is still open from the same offset was open when the coordinator reported none there.
         again, _ = cluster.open_in({one.place for one in hanging.values()})
         ended: list[OpenTransaction] = []
         for one in again:

@@ -97,7 +97,7 @@ class RebalanceListener(Protocol):
         """Handles new partitions (perhaps none) with their default start offsets; returns the actual start offsets.
 
         Partitions in ``at_end`` begin at their end, because the group has no offset for them
-        (``auto.offset.reset=latest``): as long as none is committed, their next reader would skip messages that arrive
+        (``auto.offset.reset=latest``): until an offset is committed, their next reader would skip messages that arrive
         meanwhile.
         """
 
@@ -155,7 +155,7 @@ class RecordConsumer:
         self._positions: dict[TopicPartition, int] = {}
         self._troubles = Troubles()
         # Partitions that were sought after a wrong checksum. The client may have moved to an invented offset, and from
-        # there to the beginning, as the user's setting says for offsets that do not exist.
+        # there to the beginning, by the user's setting for offsets that do not exist.
         self._shaken: set[TopicPartition] = set()
         # The results of the next calls of `fetch`.
         self._ready: deque[FetchedChunk] = deque()
@@ -225,7 +225,7 @@ class RecordConsumer:
     def _ask_for_missing(self) -> None:
         """Requests missing topics, which makes brokers create them (``allow.auto.create.topics``).
 
-        The client requests the topics of a subscription without permission to create them, whatever the setting says.
+        The client requests the topics of a subscription without permission to create them, despite the setting.
         """
         now = time.monotonic()
         if not (self._creates and self._missing) or now < self._next_request:

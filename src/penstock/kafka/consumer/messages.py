@@ -25,7 +25,7 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
 
 
 class _Pauses:
-    """The number of threads that have paused the garbage collector, and whether it was enabled before the first."""
+    """The number of threads that have paused the garbage collector, and its state before the first."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

@@ -64,7 +64,7 @@ def ends_reading(error: ck.KafkaError) -> bool:
 
 
 def _is_too_large(error: ck.KafkaError) -> bool:
-    """True if a broker's answer is larger than the client's limit: the client would repeat the request for ever."""
+    """True if a broker's answer is larger than the client's limit: the client would repeat the request forever."""
     return error.code() == _Error._BAD_MSG and _LIMIT in error.str()
 
 
@@ -202,7 +202,7 @@ class StartOffsets:
 
 #: Commits fail with these errors during a rebalance.
 _OLD_GENERATION: Final = frozenset({ck.KafkaError.ILLEGAL_GENERATION, ck.KafkaError.REBALANCE_IN_PROGRESS})
-#: The time for which such commits are retried.
+#: The time for which these commits are retried.
 _GENERATION_S: Final = 2.0
 
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]

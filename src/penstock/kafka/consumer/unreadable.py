@@ -1,7 +1,7 @@
 """Records that the Kafka client cannot read: detects them, and finds the offset at which reading can continue.
 
 Records come in batches that are compressed and have a checksum as a whole. The client reports a batch that it cannot
-unpack, or whose checksum is wrong, reads it again, and reports it again, for ever; after a wrong checksum it continues
+unpack, or whose checksum is wrong, and reads and reports it again without end; after a wrong checksum it continues
 in the middle of the batch and misreads the bytes there as records. So the consumer seeks back to the start of the
 batch, and if the same batch fails again, to the offset after it. The client does not report the end of a batch:
 separate clients, outside the group, find it by reading from later offsets.
@@ -98,7 +98,7 @@ class Troubles:
         self._tries: dict[TopicPartition, tuple[int, int]] = {}
 
     def is_final(self, partition: TopicPartition, position: int) -> bool:
-        """Counts one more failure at a position; True if the batch is to be skipped, which resets the count."""
+        """Counts one more failure at a position; True if the batch must be skipped, which resets the count."""
         at, tries = self._tries.pop(partition, (position, 0))
         tries = tries + 1 if at == position else 1
         if tries >= TRIES:

@@ -187,13 +187,13 @@ class Standing:
         self._answered_at = max(self._answered_at, sent_at)
 
     def waits(self, waiting: bool, now: float) -> None:
-        """Notes whether a request of a round is in flight, whose response waits for the other members."""
+        """Notes if a request of a round is in flight, whose response waits for the other members."""
         if self._waits and not waiting:
             self._answered_at = now
         self._waits = waiting
 
     def reached(self, reachable: bool, now: float) -> None:
-        """Notes whether there is a connection to the coordinator."""
+        """Notes if there is a connection to the coordinator."""
         if reachable:
             self._unreachable_since = None
         elif self._unreachable_since is None:

@@ -60,7 +60,7 @@ class ProducerConnections:
         needs: The requests that a broker must support, with their versions.
         clock: monotonic seconds.
         dropped: Called after a connection was lost.
-        seldom: The log for warnings, if the owner keeps one across several instances; None for a log of its own.
+        seldom: The log for warnings, if the owner keeps one across several instances; None to create one.
 
     Attributes:
         fatal: The permanent error because of which no broker can be used; None as long as retries may help.

@@ -10,7 +10,7 @@ jwt-bearer.
 limits. A new login then uses the open connection, after the requests in flight; no other request is sent until it is
 complete.
 
-Thread: the one that owns the connections. Each fetch has a thread of its own, which `close` joins.
+Thread: the one that owns the connections. Each fetch has a separate thread, which `close` joins.
 
 Source: KIP-768 (tokens), ExpiringCredentialRefreshingLogin and KerberosLogin of Kafka's clients; RFC 4752;
 RFC 6749 section 4.4, RFC 7523, KIP-1139; HttpJwtRetriever and DefaultAssertionCreator of Kafka;

@@ -1,7 +1,7 @@
 """The queues of record batches to send, by topic partition and in order, and the handling of responses.
 
 Main types: `RecordAccumulator`; `Owner` receives the results of record batches, `Retry` describes a retry.
-`PartitionQueue` has the record batches for one partition, and the sequence numbers that make sending them again safe;
+`PartitionQueue` has the record batches for one partition, and the sequence numbers that make retries safe;
 `Numbered` is its interface to a batch.
 
 When a broker rejects a batch because of some of its records, the records that it names are removed, or the batch is
@@ -386,7 +386,6 @@ class RecordAccumulator:
         return Retry.WITH_NEW_ID
 
     def _refused(self, queue: PartitionQueue[PartitionBatch], piece: PartitionBatch, answer: PartitionAnswer) -> None:
-        """Handles a batch that the broker refuses."""
         named = sorted({position for position, _ in answer.record_errors if 0 <= position < piece.count})
         kind = error_of(answer.error_code)
         instead: list[PartitionBatch] = []

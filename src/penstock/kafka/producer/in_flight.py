@@ -5,8 +5,8 @@ store), `InFlightRows` (a task's rows in flight, shared by both producers) and t
 tracks rows that are sent together until each of them is stored or lost; `PartitionBatch` is one record batch of a chunk
 for one topic partition, which can be encoded again with fewer rows if the broker rejects it.
 
-Thread: see `InFlightRows`. `Receipts` are called on a producer's own thread. Chunks are made on the thread that sends;
-once handed over they belong to the producer's own. The others are values.
+Thread: see `InFlightRows`. A producer calls `Receipts` on its own thread. The thread that sends creates chunks, which
+then belong to the producer's thread. Everything else is a value.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def murmur2(keys: pa.Array) -> Int32s:
     """The hash by which Kafka spreads keys over partitions.
 
     Takes about 12 ns for each four bytes of a key, ten times that for the few keys that are far longer than the others,
-    and memory in proportion to the bytes of all keys, whatever the differences of their lengths.
+    and memory in proportion to the bytes of all keys, regardless of the differences of their lengths.
 
     Args:
         keys: Array of type binary without nulls. May be a slice.

@@ -377,5 +377,5 @@ class Sender:
             with self._state:
                 times.append(self.transaction.retry_at)
         times += self._batches.retry_times()
-        # Earlier work has just been done, or waits for an event of its own.
+        # Earlier work has just been done, or waits for its own event.
         return min((time for time in times if time > tried), default=tried + _LOOK_S)

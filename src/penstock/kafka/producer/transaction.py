@@ -304,7 +304,7 @@ class Transaction:
         return None
 
     def lost(self, now: float) -> None:
-        """The request in flight gets no answer: the connection is lost, or there is none."""
+        """Handles a request that gets no answer, because the connection is lost or there is none."""
         question, self._under_way = self._under_way, None
         # It is unknown if the coordinator has executed the request.
         self._unsure = self._unsure or isinstance(question, TransactionEnd | AddPartitions)

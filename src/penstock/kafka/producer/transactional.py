@@ -157,7 +157,7 @@ class TransactionalProducer(ColumnProducer):
     def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
         """Sends unconverted records in the open transaction: the source offsets of Kafka Connect.
 
-        They go to the partitions that Java chooses for their keys, whatever the producer's partitioner.
+        They go to the partitions that Java chooses for their keys, regardless of the producer's partitioner.
 
         Args:
             topic: the topic of the offsets.

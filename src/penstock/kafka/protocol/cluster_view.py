@@ -212,9 +212,9 @@ class ClusterView:
     """The latest known brokers and topics, and the requested topics.
 
     Args:
-        max_age_s: how often all metadata is refreshed.
+        max_age_s: the interval in which all metadata is refreshed.
         backoff_s: the time between two requests without news.
-        propagation_s: how long a topic may be unknown.
+        propagation_s: the longest time for which a topic may be unknown.
     """
 
     def __init__(self, max_age_s: float, backoff_s: float, propagation_s: float = PROPAGATION_S) -> None:

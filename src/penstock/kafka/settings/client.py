@@ -362,7 +362,7 @@ def refused_overrides(
 
 
 def refused_for_all(kind: ClientKind, worker: Mapping[str, str]) -> tuple[LeftOut, ...]:
-    """Returns the worker's settings for connectors' clients that make every such client impossible, with the
+    """Returns the worker's settings for connectors' clients with which no such client can be created, with the
     reasons.
     """
     return _refused(kind, worker, {})

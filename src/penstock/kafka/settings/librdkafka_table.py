@@ -4,8 +4,8 @@ Main type: `Property`, one setting as `librdkafka_properties` lists it. Main fun
 which checks a value without the library, `reason_kept_from_connectors` and `is_secret_of_librdkafka`.
 
 The owner of the worker's file controls which code runs in the worker, so that file may name libraries, commands and
-files of librdkafka. A connector's configuration may not, whatever the override policy is: a library's constructor runs
-as soon as the name of the library is set.
+files of librdkafka. A connector's configuration may not, under any override policy: a library's constructor runs as
+soon as the name of the library is set.
 
 Source: librdkafka's CONFIGURATION.md; rd_kafka_conf_set.
 Thread: any; the tables are constant.

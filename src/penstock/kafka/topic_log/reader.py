@@ -237,7 +237,7 @@ class LogReader:
             self._orders.popleft()()
         self._tick()
         try:
-            # The second call takes what has arrived: on its own it would wait for the maximum number of messages.
+            # The second call takes the messages that have arrived. Only the first waits, and only for one message.
             first = self._consumer.poll(_POLL_S)
             messages = [] if first is None else [first, *self._consumer.consume(_AT_ONCE, 0)]
         except ck.KafkaException as error:
