@@ -94,7 +94,7 @@ _PASSING_TEXTS: Final = (
     "could not receive data",
     "could not send data",
 )
-#: ADBC repeats the statement, which says nothing of a row, in front of PostgreSQL's words.
+#: An error of ADBC: its statement, which does not identify a row, then PostgreSQL's message.
 _STATEMENT_OF_ADBC: Final = re.compile(r"^[A-Z_]+: \[libpq\] .*?': ERROR: (.*?)[ .]*\. SQLSTATE: (\w+)$")
 #: Part of PyMySQL's error for values that it does not send.
 _NOT_A_NUMBER: Final = "can not be used with MySQL"

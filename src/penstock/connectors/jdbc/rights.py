@@ -80,7 +80,7 @@ def missing_rights(connection: sa.Connection, name: TableName, rights: Sequence[
             return f"the user {user} has no right USAGE on the schema {schema} of the table {name}: run {grant}"
         lacking = [one for one, has in zip(_RIGHTS, held, strict=True) if one in rights and not has]
     else:
-        # It shows nothing of a table that is not there, or on which the user has no right at all.
+        # MySQL hides a table on which the user has no right, as if the table did not exist.
         column = connection.execute(_COLUMN, {"name": name.name, "schema": name.schema}).scalar()
         if column is None:
             return None

@@ -129,7 +129,7 @@ def _inexact_rows(column: pa.ChunkedArray) -> list[int]:
 
 
 def _inexact_places(data: np.ndarray) -> np.ndarray:
-    """Where a number may be inexact: at a digit before an ``e``, a minus before a zero, or within many digits."""
+    """Positions of numbers that may be inexact: a digit before an ``e``, a minus before a zero, and many digits."""
     found: list[np.ndarray] = [np.empty(0, np.int64)]
     for first in range(0, len(data), _LOOKED_AT):
         block = data[first : first + _LOOKED_AT + _MANY_DIGITS]
