@@ -27,10 +27,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from penstock.broker import storage
 from penstock.broker.class_archive import kafka_archive, make_archive, sharing
 from penstock.broker.jars import BROKER_COORDINATES, JarsNotFoundException, find_java, free_ports, is_free, resolve_jars
-from penstock.broker.storage import BrokerException
+from penstock.broker.storage import (
+    SERVER_LOG,
+    BrokerException,
+    format_storage,
+    logging_option,
+    node_properties,
+    stored_cluster_id,
+    with_listeners,
+    write_configuration,
+)
 
 # The process id arrives on the first line; the second read ends when the owner is gone or releases the guard.
 _SCRIPT = 'read -r pid || exit 0; read -r word || kill -KILL "$pid" 2>/dev/null'
@@ -246,7 +254,7 @@ class EmbeddedBroker:
     @property
     def log_file(self) -> Path:
         """The server's log."""
-        return self.data_dir / storage.SERVER_LOG
+        return self.data_dir / SERVER_LOG
 
     def start(self, timeout_s: float = 120.0) -> EmbeddedBroker:
         """Start the JVM and wait until the broker answers a Metadata request with itself in it.
@@ -266,13 +274,13 @@ class EmbeddedBroker:
         self._port = self._port or chosen
         self._ports = self._ports or dict(zip(self._listeners, others, strict=True))
         data_dir = self.data_dir.absolute()
-        properties = storage.node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
-        properties = storage.with_listeners(properties, _HOST, self._ports, self._listeners)
-        configuration = storage.write_configuration(data_dir, properties, self._log_level)
+        properties = node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
+        properties = with_listeners(properties, _HOST, self._ports, self._listeners)
+        configuration = write_configuration(data_dir, properties, self._log_level)
         shared = sharing(kafka_archive(java, self._cache))
-        cluster_id = storage.stored_cluster_id(properties)
+        cluster_id = stored_cluster_id(properties)
         if cluster_id is None:
-            cluster_id = storage.format_storage(java, class_path, configuration, shared)
+            cluster_id = format_storage(java, class_path, configuration, shared)
         if not is_free(self._port, _HOST):
             raise BrokerException(f"The broker cannot listen on {self.bootstrap_servers}: the port is in use")
         self._launch(java, [*shared, *self._jvm_options], class_path, configuration)
@@ -328,7 +336,7 @@ class EmbeddedBroker:
             *(str(java), f"-Xmx{self._heap}", "-Xms64m", "-XX:+ExitOnOutOfMemoryError"),
             *os.environ.get(_PERFORMANCE, "-XX:+UseSerialGC").split(),
             *options,
-            *("-Djava.awt.headless=true", storage.logging_option(self.data_dir.absolute())),
+            *("-Djava.awt.headless=true", logging_option(self.data_dir.absolute())),
             *("-cp", class_path, "kafka.Kafka", str(configuration)),
         ]
         self._guard = None if self._outlive else OwnerGuard()

@@ -80,11 +80,11 @@ def broker() -> None:
     """Run a single-node Kafka broker on this machine (for development)."""
 
 
-@broker.command()
+@broker.command("start")
 @_data_dir
 @click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Where clients connect.")
 @click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait until it serves.")
-def start(data_dir: Path, port: int, timeout: float) -> None:
+def start_broker(data_dir: Path, port: int, timeout: float) -> None:
     """Start the broker in the background and wait until it serves."""
     if (running := read_running(data_dir)) is not None:
         if running.port != port:
@@ -104,10 +104,10 @@ def start(data_dir: Path, port: int, timeout: float) -> None:
     click.echo(f"Kafka runs at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
 
 
-@broker.command()
+@broker.command("stop")
 @_data_dir
 @click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds before it is killed.")
-def stop(data_dir: Path, timeout: float) -> None:
+def stop_broker(data_dir: Path, timeout: float) -> None:
     """Stop the broker that runs on the data directory."""
     running = read_running(data_dir)
     if running is None:
@@ -118,9 +118,9 @@ def stop(data_dir: Path, timeout: float) -> None:
     (data_dir / _PID_FILE).unlink(missing_ok=True)
 
 
-@broker.command()
+@broker.command("status")
 @_data_dir
-def status(data_dir: Path) -> None:
+def status_broker(data_dir: Path) -> None:
     """Show if the broker runs and serves; the exit code is 0 if it serves, else 3."""
     running = read_running(data_dir)
     if running is None:
@@ -136,8 +136,8 @@ def status(data_dir: Path) -> None:
         raise SystemExit(_EXIT_NOT_RUNNING)
 
 
-@broker.command()
-def archive() -> None:
+@broker.command("archive")
+def archive_broker() -> None:
     """Archive Kafka's classes, so that brokers on this machine start in half the time.
 
     Takes some ten seconds and 50 MB of the cache directory. Repeat this after an update of Java or Penstock.

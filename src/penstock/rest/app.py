@@ -31,7 +31,9 @@ from penstock.api.rest import RestFilter
 from penstock.rest.errors import error_response, json_response, on_http_error
 from penstock.rest.extensions import ExtensionFilters
 from penstock.rest.openapi import document
-from penstock.rest.routes import connectors, internal, root
+from penstock.rest.routes.connectors import CONNECTORS
+from penstock.rest.routes.internal import INTERNAL
+from penstock.rest.routes.root import LOGGERS, ROOT
 from penstock.rest.routing import Entry, RawPaths, build_routes
 from penstock.rest.services import Services
 
@@ -257,11 +259,11 @@ class CrossOrigin:
 
 
 API: Sequence[Entry] = (
-    *root.ENTRIES,
-    *connectors.ENTRIES,
-    *internal.ENTRIES,
+    *ROOT,
+    *CONNECTORS,
+    *INTERNAL,
 )
-ADMIN: Sequence[Entry] = tuple(root.LOGGERS)
+ADMIN: Sequence[Entry] = tuple(LOGGERS)
 
 
 @dataclass(frozen=True)

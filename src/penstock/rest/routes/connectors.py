@@ -282,7 +282,7 @@ async def cancel_backfill(request: Request) -> Response:
 _B = "/connectors/{name}/backfill"
 
 
-ENTRIES: list[Entry] = [
+CONNECTORS: list[Entry] = [
     ("GET", "/connectors", list_connectors),
     ("POST", "/connectors", create_connector),
     ("GET", _C, get_connector),

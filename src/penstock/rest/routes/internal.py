@@ -78,7 +78,7 @@ def _task_configs(body: bytes) -> list[dict[str, str]]:
     return [{key: value for key, value in one.items() if value is not None} for one in found]
 
 
-ENTRIES: list[Entry] = [
+INTERNAL: list[Entry] = [
     ("POST", "/connectors/{name}/tasks", put_task_configs),
     ("PUT", "/connectors/{name}/fence", fence),
     ("GET", "/cluster", cluster),

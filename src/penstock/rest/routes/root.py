@@ -50,14 +50,14 @@ async def metrics(request: Request) -> Response:
     return Response(text.encode(errors="replace"), media_type=CONTENT_TYPE)
 
 
-_CONNECTORS = {"source", "sink"}
-_LISTED = {*_CONNECTORS, "converter", "header_converter", "transformation", "predicate"}
+_CONNECTOR_KINDS = {"source", "sink"}
+_LISTED = {*_CONNECTOR_KINDS, "converter", "header_converter", "transformation", "predicate"}
 _SUFFIX = "Connector"
 
 
 async def list_plugins(request: Request) -> Response:
     """Lists the installed plugins."""
-    wanted = _CONNECTORS if flag(request, "connectorsOnly", True) else _LISTED
+    wanted = _CONNECTOR_KINDS if flag(request, "connectorsOnly", True) else _LISTED
     s = services(request)
     found = await s.on_thread("list-plugins", s.plugins.entries)
     return json_response([plugin.to_json() for plugin in found if plugin.type in wanted])
@@ -156,7 +156,7 @@ LOGGERS: list[Entry] = [
 ]
 
 
-ENTRIES: list[Entry] = [
+ROOT: list[Entry] = [
     ("GET", "/", server_info),
     ("GET", "/health", health),
     ("GET", "/metrics", metrics),
