@@ -15,9 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from penstock.broker import storage
 from penstock.broker.jars import BROKER_COORDINATES, find_java, free_ports, resolve_jars
-from penstock.broker.process import EmbeddedBroker
+from penstock.broker.process import EmbeddedBroker, format_storage, node_properties, write_configuration
 
 _HOST = "127.0.0.1"
 
@@ -76,9 +75,9 @@ class EmbeddedCluster:
         cluster_id = None
         for broker, overrides in zip(self.brokers, self._overrides, strict=True):
             directory = broker.data_dir.absolute()
-            properties = storage.node_properties(directory, _HOST, broker.port, self._controller_port, overrides)
-            configuration = storage.write_configuration(directory, properties, "INFO")
-            cluster_id = storage.format_storage(java, class_path, configuration, [], cluster_id)
+            properties = node_properties(directory, _HOST, broker.port, self._controller_port, overrides)
+            configuration = write_configuration(directory, properties, "INFO")
+            cluster_id = format_storage(java, class_path, configuration, [], cluster_id)
 
 
 def node_overrides(number: int, port: int, controller_port: int) -> dict[str, str]:

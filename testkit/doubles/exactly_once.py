@@ -37,8 +37,7 @@ from penstock.kafka.topic_log.log import TopicLog
 from penstock.model import ConnectorTaskId, ConnectorType, State
 from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, InstalledPlugins, SourceSettings
-from penstock.stores.offset_topic import OffsetTopicStore
-from penstock.stores.offsets import OffsetReader, connector_offsets
+from penstock.stores.offsets import OffsetReader, OffsetTopicStore, connector_offsets
 from penstock.telemetry import configure_logging
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy

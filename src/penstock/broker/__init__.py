@@ -2,14 +2,13 @@
 
 Start from:
 
-- ``EmbeddedBroker`` (``process``): one KRaft broker in its own JVM.
+- ``EmbeddedBroker`` (``process``): one KRaft broker in its own JVM, which ends with its owner.
 - ``resolve_jars`` (``jars``): jars of Maven coordinates in a cache directory, fetched by the Ivy inside PySpark.
+- ``find_java``, ``free_port``, ``free_ports``, ``make_archive`` (``jars``): a JVM, unused ports, and archives of
+  classes.
 - ``PostgreSql`` (``postgresql``): a PostgreSQL server, for connectors of databases.
-- ``find_java``, ``free_port``, ``free_ports`` (``jars``): a JVM, and unused ports.
 
-The other modules are parts of a broker's lifecycle: ``storage`` writes the files of a node, and
-``process`` checks that it serves and ends it with its owner. The package is below ``penstock.kafka`` and uses no Kafka
-client.
+The package is below ``penstock.kafka`` and uses no Kafka client.
 
 Thread: an ``EmbeddedBroker`` belongs to the thread that started it; the functions are safe from any thread.
 """
@@ -23,8 +22,7 @@ from penstock.broker.jars import (
     free_ports,
     resolve_jars,
 )
-from penstock.broker.process import EmbeddedBroker
-from penstock.broker.storage import BrokerException
+from penstock.broker.process import BrokerException, EmbeddedBroker
 
 __all__ = [
     "BROKER_COORDINATES",

@@ -24,8 +24,7 @@ from urllib.parse import urlsplit
 import click
 from rich.text import Text
 
-from penstock.cli.output import say, table
-from penstock.cli.session import ApiClient, ApiError, Session, Unreachable, asking
+from penstock.cli.session import ApiClient, ApiError, Session, Unreachable, asking, say, table
 from penstock.errors import ConfigException
 
 Answer = Mapping[str, Any]

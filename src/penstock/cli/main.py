@@ -13,14 +13,23 @@ from typing import Final
 import click
 
 from penstock import __version__
-from penstock.cli.output import complain, say, show_json, table
-from penstock.cli.session import EXIT_REFUSED, EXIT_UNREACHABLE, ApiClient, ApiError, Unreachable
+from penstock.cli.session import (
+    EXIT_REFUSED,
+    EXIT_UNREACHABLE,
+    ApiClient,
+    ApiError,
+    Unreachable,
+    complain,
+    say,
+    show_json,
+    table,
+)
 from penstock.errors import ConfigException, ConnectException
 
 #: Commands in separate modules, imported when they are called, because some need Kafka clients.
 _IN_MODULES: Final = {
-    "connectors": "penstock.cli.connectors.commands",
-    **{name: f"penstock.cli.{name}" for name in ("broker", "cluster", "postgresql", "quickstart")},
+    **{name: f"penstock.cli.{name}" for name in ("cluster", "connectors", "quickstart")},
+    **dict.fromkeys(("broker", "postgresql"), "penstock.cli.servers"),
 }
 
 
@@ -76,7 +85,7 @@ def archive_spark_classes() -> None:
 
     Takes about a minute and 150 MB of the cache directory. Repeat this after an update of Java or PySpark.
     """
-    from penstock.broker.class_archive import ArchiveFailedException
+    from penstock.broker.jars import ArchiveFailedException
     from penstock.pipeline.spark.driver.class_archive import archive_spark
 
     try:

@@ -20,9 +20,8 @@ import pyarrow as pa
 from penstock.api import TopicPartition
 from penstock.api.arrow import one_array
 from penstock.errors import ConnectException, RetriableException
-from penstock.files.generations import Block, Generation, OpenFile
-from penstock.files.names import FileNames
-from penstock.files.stores import Store
+from penstock.files.generations import Block, FileNames, Generation, OpenFile
+from penstock.files.store import Store
 from penstock.files.widening import conform, merged
 
 

@@ -12,12 +12,10 @@ from typing import Final
 
 from penstock.api import OffsetAndMetadata, SinkFrame, SinkTaskContext, TopicPartition
 from penstock.errors import ConnectException, RetriableException
-from penstock.files.generations import Generations, Rotation, Rows
-from penstock.files.manifests import ManifestPublisher, Manifests
-from penstock.files.names import FileNames
-from penstock.files.owners import Owners
+from penstock.files.generations import FileNames, Generations, Rotation, Rows
+from penstock.files.manifests import ManifestPublisher, Manifests, Owners
 from penstock.files.publishing import Beside, FileWriter, Publisher, end_uploads
-from penstock.files.stores import Store
+from penstock.files.store import Store
 
 log = logging.getLogger(__name__)
 

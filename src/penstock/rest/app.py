@@ -28,13 +28,10 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.api.rest import RestFilter
-from penstock.rest.errors import error_response, json_response, on_http_error
+from penstock.rest.errors import Entry, RawPaths, build_routes, error_response, json_response, on_http_error
 from penstock.rest.extensions import ExtensionFilters
 from penstock.rest.openapi import document
-from penstock.rest.routes.connectors import CONNECTORS
-from penstock.rest.routes.internal import INTERNAL
-from penstock.rest.routes.root import LOGGERS, ROOT
-from penstock.rest.routing import Entry, RawPaths, build_routes
+from penstock.rest.routes import CONNECTORS, INTERNAL, LOGGERS, ROOT
 from penstock.rest.services import Services
 
 #: The limit in bytes of the bodies of all requests in progress. Parsed JSON takes some ten times the memory.

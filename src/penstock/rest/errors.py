@@ -1,24 +1,28 @@
-"""Maps errors to status codes and bodies.
+"""From a request to its answer: Kafka Connect's rules for paths and methods, status codes, and the bodies of errors.
 
-Main functions: ``status_of``, ``error_response``. Pure; any thread.
+Paths may end with a slash, and names may have encoded slashes; a wrong method gets 405 with all methods.
 
 Source: org.apache.kafka.connect.runtime.rest.errors.ConnectExceptionMapper.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
-from typing import Final
+from typing import Final, TypeVar
+from urllib.parse import unquote
 
 import orjson
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from penstock.errors import (
     AlreadyExistsException,
@@ -30,7 +34,8 @@ from penstock.errors import (
     NotReadyException,
     OffsetStoreException,
 )
-from penstock.rest.services import RequestTimeout
+from penstock.herder.membership import NotHereException
+from penstock.rest.services import RequestTimeout, forward, raw_path
 from penstock.threads import NoThreadException
 
 log = logging.getLogger(__name__)
@@ -177,3 +182,75 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         return error_response(error.status_code, own)
     body = {"error_code": error.status_code, "message": f"HTTP {error.status_code} {phrase}"}
     return Response(json_bytes(body), error.status_code, dict(error.headers or {}))
+
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+Entry = tuple[str, str, Endpoint]
+E = TypeVar("E", bound=Endpoint)
+
+_NOT_JSON: Final = "answers_not_json"
+
+
+def not_json(endpoint: E) -> E:
+    """Marks an endpoint whose answers are not JSON: a client need not accept JSON."""
+    setattr(endpoint, _NOT_JSON, True)
+    return endpoint
+
+
+class RawPaths:
+    """Routes by the path as sent, without a slash at its end.
+
+    Decoding comes after routing (in ``build_routes``), so that a connector's name may hold an encoded slash.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Passes a request on with its path as sent."""
+        if scope["type"] == "http":
+            scope = {**scope, "path": raw_path(scope).rstrip("/") or "/"}
+        await self._app(scope, receive, send)
+
+
+def build_routes(entries: Iterable[Entry]) -> list[Route]:
+    """Builds one route for each path, so that the answer to a wrong method lists all allowed methods."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for method, path, endpoint in entries:
+        by_path.setdefault(path, {})[method] = endpoint
+    return [Route(path, _dispatch(methods), methods=list(methods)) for path, methods in by_path.items()]
+
+
+def _dispatch(methods: dict[str, Endpoint]) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        serve = methods["GET" if request.method == "HEAD" else request.method]
+        if not accepts_json(request.headers.get("accept")) and not hasattr(serve, _NOT_JSON):
+            raise HTTPException(406)
+        params = request.path_params
+        params.update({key: unquote(value) for key, value in params.items() if isinstance(value, str)})
+        try:
+            try:
+                return await serve(request)
+            except NotHereException as elsewhere:
+                return await forward(request, elsewhere)
+        except HTTPException:
+            raise
+        except asyncio.CancelledError:
+            # The server ends and does not wait any longer; it would answer with plain text.
+            return error_response(500, SHUTTING_DOWN)
+        except Exception as error:
+            return on_error(request, error, request.app.state.services.own_paths)
+
+    return endpoint
+
+
+def accepts_json(accept: str | None) -> bool:
+    """True if a caller accepts JSON.
+
+    >>> accepts_json(None), accepts_json("text/html, */*;q=0.1"), accepts_json("text/html")
+    (True, True, False)
+    """
+    if not accept:
+        return True
+    kinds = {part.partition(";")[0].strip().lower() for part in accept.split(",")}
+    return bool(kinds & {"application/json", "application/*", "*/*", "*"})

@@ -46,10 +46,8 @@ from penstock.errors import ConfigException, NotFoundException
 from penstock.herder import Herder
 from penstock.plugins.kinds import SignatureError, check_methods
 from penstock.rest.bodies import read_body
-from penstock.rest.errors import error_body, on_error
-from penstock.rest.forwarding import raw_path
-from penstock.rest.routing import Entry, not_json
-from penstock.rest.services import Services, services
+from penstock.rest.errors import Entry, error_body, not_json, on_error
+from penstock.rest.services import Services, raw_path, services
 
 log = logging.getLogger(__name__)
 

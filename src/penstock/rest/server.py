@@ -34,7 +34,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from penstock.errors import ConfigException, ConnectException
-from penstock.keystores.tls_settings import (
+from penstock.keystores import (
     enabled_versions,
     key_material,
     load_key,

@@ -4,8 +4,8 @@ Start from:
 
 - ``OffsetStore``, ``ConfigStore``, ``StatusStore`` (``interface``): the interfaces for the worker and the herder.
 - ``OffsetWriter``, ``OffsetReader`` (``offsets``): source offsets in Kafka Connect's JSON, written to and read from an
-  offset store: ``FileOffsetStore`` (``offset_file``), ``OffsetTopicStore`` (``offset_topic``), ``MergedOffsetStore``
-  next to it, or ``MemoryOffsetStore`` next to these.
+  offset store: ``FileOffsetStore`` (``offset_file``), or ``OffsetTopicStore``, ``MergedOffsetStore`` and
+  ``MemoryOffsetStore`` next to them.
 - ``ConfigTopicStore``, or ``LocalConfigStore`` for a standalone worker, with its own file (``config``): the
   configuration of connectors and tasks.
 - ``StatusTopicStore``, ``LocalStatusStore`` (``status``): the states of connectors and tasks.

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from penstock.broker import BrokerException, EmbeddedBroker, free_port
 from penstock.broker.process import ask_cluster
-from penstock.cli.broker import broker as command
+from penstock.cli.servers import broker as command
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -12,7 +12,7 @@ from tests.unit.connectors.files.source.test_restore import KIND, ORDER, Topic, 
 
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException
-from penstock.files.stores import GoneException, Location, Store, open_store
+from penstock.files import GoneException, Location, Store, open_store
 
 #: bin/test counts the tests that are skipped for this by themselves.
 pytestmark = [

@@ -24,10 +24,9 @@ from penstock.api import TopicPartition
 from penstock.connectors.tables import TableSource
 from penstock.data import STRING_SCHEMA
 from penstock.errors import ConnectException, OwnershipLostException, RetriableException
-from penstock.files import FileNames
+from penstock.files import ChangedException, FileNames, GoneException
 from penstock.files.manifests import Manifests
-from penstock.files.stores import ChangedException, GoneException
-from penstock.files.stores.s3 import S3Options, S3Store
+from penstock.files.s3 import S3Options, S3Store
 from penstock.testing import run_source
 
 #: bin/test counts the tests that are skipped for this by themselves.

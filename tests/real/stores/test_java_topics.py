@@ -20,8 +20,7 @@ from penstock.model.cluster_config import (
     task_entries,
 )
 from penstock.stores.config import ConfigTopicStore
-from penstock.stores.offset_topic import OffsetTopicStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.stores.offsets import OffsetReader, OffsetTopicStore, OffsetWriter
 from penstock.stores.status import StatusTopicStore
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]

@@ -24,7 +24,7 @@ from penstock.model.cluster_config import (
     task_entries,
 )
 from penstock.stores.config import ConfigTopicStore
-from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
+from penstock.stores.offsets import MergedOffsetStore, OffsetTopicStore
 from penstock.stores.status import StatusTopicStore
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -110,7 +110,7 @@ CLAIMS: Final = {
     "The offsets file, the file": (_SECRETS, "test_files_are_readable_by_the_workers_user_alone"),
     "Temporary files and": (_SECRETS, "test_files_are_readable_by_the_workers_user_alone"),
     "The directory of a development broker": (
-        "tests/unit/broker/test_storage.py",
+        "tests/unit/broker/test_process.py",
         "test_the_directory_of_a_node_is_its_owners_alone",
     ),
     "Run it as the": (

@@ -208,7 +208,7 @@ def test_a_client_that_goes_away_in_its_request_is_no_error_of_the_worker(
             answered.set()
             return answer
 
-        patch.setattr("penstock.rest.routing.on_error", watched)
+        patch.setattr("penstock.rest.errors.on_error", watched)
         with socket.create_connection(("127.0.0.1", api.http.base_url.port or 0), timeout=20) as client:
             client.sendall(b"POST /connectors HTTP/1.1\r\nHost: x\r\nContent-Type: %s\r\n" % JSON.encode())
             client.sendall(b"Content-Length: 9\r\n\r\n{")

@@ -23,8 +23,7 @@ from penstock.model.cluster_config import (
     target_entries,
     task_entries,
 )
-from penstock.stores.offset_topic import OffsetTopicStore
-from penstock.stores.offsets import connector_offsets, key_bytes, parse_key, parse_value, value_bytes
+from penstock.stores.offsets import OffsetTopicStore, connector_offsets, key_bytes, parse_key, parse_value, value_bytes
 from penstock.stores.status import Gone, StatusTopicStore, TopicUse, key_of, parse, status_record, topic_record
 
 FILE = Path(__file__).parents[2] / "data/cluster/topics.jsonl"

@@ -121,7 +121,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
         from penstock.kafka.topic_log.log import TopicLog
         from penstock.stores.config import ConfigTopicStore
-        from penstock.stores.offset_topic import OffsetTopicStore
+        from penstock.stores.offsets import OffsetTopicStore
         from penstock.stores.status import StatusTopicStore
         from penstock.worker.source.delivery_guarantee import SourceOffsets
 

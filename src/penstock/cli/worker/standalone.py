@@ -17,7 +17,7 @@ from contextlib import ExitStack
 import click
 
 from penstock import __version__
-from penstock.cli.connectors.configurations import ConnectorFile, read_connector_files
+from penstock.cli.configurations import ConnectorFile, read_connector_files
 from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events, Stores, end_process, load_worker
 from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Final, Generic, TypeVar
 from urllib.parse import urlsplit
 
 from penstock import __version__
-from penstock.cli.connectors.configurations import read_text
+from penstock.cli.configurations import read_text
 from penstock.cli.worker import watchdog
 from penstock.config import ConfigProvider, ConfigTransformer
 from penstock.config.properties import parse_properties

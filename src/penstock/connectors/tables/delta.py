@@ -40,8 +40,8 @@ from penstock.connectors.tables.lake import (
 from penstock.connectors.tables.sizes import Ratio
 from penstock.connectors.tables.types import DELTA, Kinds, columns_for
 from penstock.errors import ConnectException
-from penstock.files.stores.directory import DirectoryStore
-from penstock.files.stores.opening import local_path
+from penstock.files.location import local_path
+from penstock.files.store import DirectoryStore
 
 #: The version of an application that has written nothing.
 _NOTHING = -1

@@ -60,7 +60,7 @@ from penstock.connectors.tables.lake import (
 from penstock.connectors.tables.sizes import Ratio, parts, windows
 from penstock.connectors.tables.types import ICEBERG, Kinds, columns_for
 from penstock.errors import ConnectException
-from penstock.files.stores.directory import DirectoryStore
+from penstock.files.store import DirectoryStore
 
 log = logging.getLogger(__name__)
 

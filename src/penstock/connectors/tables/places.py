@@ -231,7 +231,7 @@ def terms(text: str) -> list[str]:
 def _absolute(url: str) -> str:
     from pathlib import Path
 
-    from penstock.files.stores.opening import local_path
+    from penstock.files.location import local_path
 
     return str(Path(local_path(url)).absolute())
 

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit, urlunsplit
 from penstock.config import ConfigType, Importance, LambdaValidator, Password, Range, ValidString, setting
 from penstock.converters.settings import ConverterConfig
 from penstock.errors import ConfigException
-from penstock.keystores.tls_settings import read_store
+from penstock.keystores import read_store
 
 log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ Kafka's side of the membership, through ``rounds`` and ``penstock.assignors``, w
 ``penstock.herder.membership`` derives the units to run from a snapshot and an assignment, and
 ``penstock.herder.running`` starts and stops instances to match. The worker that a connector is assigned to has its
 instance and status, and asks the leader to store its task configurations; the worker of a task has its threads,
-clients, status and offsets. ``penstock.rest.forwarding`` passes on requests for another worker.
+clients, status and offsets. ``penstock.rest.services`` passes on requests for another worker.
 
 To change the assignment, start from ``penstock.assignors.assignment``; to change the stored records, from
 ``penstock.model.cluster_config`` and ``penstock.stores.config``. The workers of ``testkit.simulated_cluster`` test the

@@ -19,7 +19,7 @@ from penstock.errors import ConfigException
 from penstock.kafka.settings import values as value
 from penstock.kafka.settings.security import KerberosSettings, SaslSettings, TlsSettings, TokenSettings
 from penstock.kafka.settings.values import COMPRESSIONS, Compression, RdValue, items
-from penstock.keystores.tls_settings import KeyMaterial, enabled_versions, key_material, trusted_certificates
+from penstock.keystores import KeyMaterial, enabled_versions, key_material, trusted_certificates
 
 V = TypeVar("V")
 

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from penstock.kafka.settings.values import RdValue
-from penstock.keystores.tls_settings import KeyMaterial, load_key, openssl_cipher, set_ciphers, set_versions, trust
+from penstock.keystores import KeyMaterial, load_key, openssl_cipher, set_ciphers, set_versions, trust
 
 
 @dataclass(frozen=True)

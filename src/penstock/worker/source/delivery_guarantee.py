@@ -49,8 +49,7 @@ from penstock.model import ConnectorTaskId
 from penstock.settings import SourceSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.stores.interface import OffsetStore, TransactionalOffsetStore
-from penstock.stores.offset_topic import MergedOffsetStore, OffsetTopicStore
-from penstock.stores.offsets import OffsetReader, OffsetWriter
+from penstock.stores.offsets import MergedOffsetStore, OffsetReader, OffsetTopicStore, OffsetWriter
 from penstock.telemetry import waiting_for
 from penstock.threads import NoThreadException, in_thread
 from penstock.worker.source.exactly_once import TransactionCommitter, TransactionProducer, TransactionSizes

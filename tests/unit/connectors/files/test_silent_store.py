@@ -23,9 +23,9 @@ from penstock.connectors.tables.delta_files import system_of
 from penstock.connectors.tables.iceberg_clients import open_catalog
 from penstock.connectors.tables.places import TIMEOUT, LakeConfig, open_lake
 from penstock.errors import RetriableException
-from penstock.files.stores import Found, Location
-from penstock.files.stores.arrow import ArrowStore, TimedCalls
-from penstock.files.stores.s3 import S3Options, S3Store
+from penstock.files import Found, Location
+from penstock.files.arrow import ArrowStore, TimedCalls
+from penstock.files.s3 import S3Options, S3Store
 from penstock.testing import run_source
 
 pytestmark = pytest.mark.usefixtures("aws_is_read_once")

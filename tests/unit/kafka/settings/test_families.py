@@ -9,7 +9,7 @@ from penstock.kafka.settings.client import admin_settings
 from penstock.kafka.settings.families import TranslatedFamily, parse_jaas, sasl, tls
 from penstock.kafka.settings.security import SaslSettings, TlsSettings, client_context, librdkafka_sasl, librdkafka_tls
 from penstock.kafka.settings.values import RdValue, assignors
-from penstock.keystores.tls_settings import openssl_cipher
+from penstock.keystores import openssl_cipher
 
 STORES = Path(__file__).parents[3] / "data" / "tls"
 

@@ -105,7 +105,7 @@ def test_a_connector_that_waits_for_a_store_of_files_is_in_its_own_code() -> Non
     source = [
         *POLLING.frames,
         ours("connectors/files/source/task.py", "poll"),
-        ours("files/stores/arrow.py", "__call__"),
+        ours("files/arrow.py", "__call__"),
     ]
     assert reason(task=CodeLocation([*source, LIBRARY])) == "user_code"
     sink = [*POLLING.frames, ours("connectors/files/sink/task.py", "put"), ours("files/rolling.py", "put")]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from penstock.api import SinkConnector, Task, TopicPartition
 from penstock.connectors.files.sink.settings import FileSinkConfig
 from penstock.errors import ConnectException
-from penstock.files.stores import open_store
+from penstock.files import open_store
 
 
 class FileSink(SinkConnector):

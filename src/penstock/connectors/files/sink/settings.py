@@ -28,8 +28,8 @@ from penstock.connectors.files.sink.partitioners import DirectoryPartitioner, Pa
 from penstock.connectors.setting_values import TIME_ZONE, OnNull
 from penstock.errors import ConfigException
 from penstock.files.generations import Rotation
+from penstock.files.location import OFF, STORES_ABSENT, StoreConfig
 from penstock.files.manifests import faults_of_store
-from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
 
 _DAY_MS: Final = 24 * 3600 * 1000
 _DAILY: Final = "'year'=YYYY/'month'=MM/'day'=dd"

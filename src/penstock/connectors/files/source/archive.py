@@ -21,9 +21,9 @@ from penstock.connectors.files.columns import schema_in
 from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.reader import BadFileException, FileRows, FormatReader, Input
 from penstock.data import Type
+from penstock.files import Found, Store
 from penstock.files.manifests import MANIFESTS
-from penstock.files.stores import Found, Store
-from penstock.files.stores.store import GoneException
+from penstock.files.store import GoneException
 
 #: The columns for rows of separate files; no column of a file has such a name.
 KEYS, HEADERS = "\0keys", "\0headers"

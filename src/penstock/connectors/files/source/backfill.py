@@ -21,7 +21,7 @@ from penstock.connectors.files.source.readers.reader import Bad, FileRows, Input
 from penstock.connectors.files.source.records import FrameBuilder
 from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import BadRequestException, ConnectException, DataException, RetriableException
-from penstock.files.stores import ChangedException, Found, GoneException, Store
+from penstock.files import ChangedException, Found, GoneException, Store
 
 log = logging.getLogger(__name__)
 

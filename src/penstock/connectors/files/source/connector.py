@@ -8,7 +8,7 @@ from penstock.api import ExactlyOnceSupport, SourceConnector, Task
 from penstock.connectors.files.source.ledger import LOGS, is_offset
 from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import BadRequestException, ConnectException
-from penstock.files.stores import open_store
+from penstock.files import open_store
 
 #: The settings by which the connector assigns files to a task.
 TASK, TASKS = "task.id", "task.count"

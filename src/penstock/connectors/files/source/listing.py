@@ -24,9 +24,8 @@ from penstock.config.patterns.java_pattern import JavaPattern
 from penstock.connectors.files.source.archive import Archive, Beside
 from penstock.connectors.files.source.ledger import LOGS, FileLedger, FileOutcome, identity, log_of
 from penstock.errors import ConnectException
-from penstock.files.manifests import CLAIMS, MANIFESTS
-from penstock.files.owners import OWNERS
-from penstock.files.stores import Found, Store
+from penstock.files import Found, Store
+from penstock.files.manifests import CLAIMS, MANIFESTS, OWNERS
 
 #: The number of files that are kept of a sorted list.
 _MOST: Final = 50_000

@@ -28,7 +28,7 @@ from penstock.connectors.files.source.archive import KEYS, commit_of
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows
 from penstock.data import OPTIONAL_STRING_SCHEMA, Schema, Type
 from penstock.errors import ConnectException, DataException
-from penstock.files.stores import Found
+from penstock.files import Found
 
 
 def fitted(piece: FileRows, schema: Schema, beside: Sequence[str] = ()) -> FileRows:

@@ -43,9 +43,8 @@ from penstock.connectors.files.source.readers.csv import CsvDialect
 from penstock.connectors.setting_values import TIME_ZONE
 from penstock.data import Schema
 from penstock.errors import ConfigException
-from penstock.files.settings import OFF, STORES_ABSENT, StoreConfig
-from penstock.files.stores import Location
-from penstock.files.stores.opening import local_path
+from penstock.files import Location
+from penstock.files.location import OFF, STORES_ABSENT, StoreConfig, local_path
 
 #: Formats by the names in ``format.class``, the class of a Java connector and its reader (the part after the last dot).
 FORMATS: Final = {

@@ -34,9 +34,9 @@ from penstock.connectors.files.source.readers.reader import Bad, BadFileExceptio
 from penstock.connectors.files.source.records import FrameBuilder
 from penstock.connectors.files.source.settings import FileSourceConfig
 from penstock.errors import ConnectException, DataException, RetriableException
+from penstock.files import Found, Location, open_store
 from penstock.files.manifests import MANIFESTS
-from penstock.files.stores import Found, Location, open_store
-from penstock.files.stores.store import ChangedException, GoneException
+from penstock.files.store import ChangedException, GoneException
 
 log = logging.getLogger(__name__)
 

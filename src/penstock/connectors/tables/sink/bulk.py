@@ -29,7 +29,7 @@ from penstock.connectors.tables.sink.pending import Pending
 from penstock.connectors.tables.sink.rounds import AT_ONCE
 from penstock.connectors.tables.sink.settings import TableSinkConfig
 from penstock.errors import ConnectException, DataException
-from penstock.files.stores.opening import local_path
+from penstock.files.location import local_path
 
 log = logging.getLogger(__name__)
 

@@ -29,7 +29,7 @@ from pyarrow import fs
 
 from penstock.api import TopicPartition
 from penstock.connectors.tables.lake import CommitConflictException, Files, LakeTable, Moves, fault_of
-from penstock.files.names import path_part
+from penstock.files.generations import path_part
 
 if TYPE_CHECKING:
     from penstock.connectors.tables.sink.pending import Pending

@@ -1,4 +1,4 @@
-"""The archive of Spark's classes, with which a session starts in half the time (``penstock.broker.class_archive``).
+"""The archive of Spark's classes, with which a session starts in half the time (``penstock.broker.jars``).
 
 Main functions: `archive_path` and `archive_option` say where it is and make use of it, `archive_spark` makes it. A JVM
 can only write down its classes when it ends, and PySpark has one JVM in a process, so this module is run as a process
@@ -17,8 +17,7 @@ from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
-from penstock.broker.class_archive import ArchiveFailedException, archive_file, make_archive, sharing
-from penstock.broker.jars import java_command
+from penstock.broker.jars import ArchiveFailedException, archive_file, java_command, make_archive, sharing
 
 #: Starting Spark and writing some 150 MB, on a busy machine.
 _TIME_S = 600

@@ -12,7 +12,7 @@ import pytest
 from penstock.connectors.files.source.archive import HEADERS, KEYS, Archive, JoinedReader
 from penstock.connectors.files.source.ledger import FilePosition
 from penstock.connectors.files.source.readers.reader import Bad, BadFileException, FileRows, FormatReader, Input
-from penstock.files.stores import Found
+from penstock.files import Found
 from penstock.testing import MemoryStore
 
 ID, OTHER = "1700000000000-0a1b2c3d", "1700000000001-0a1b2c3d"

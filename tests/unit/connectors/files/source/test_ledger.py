@@ -18,7 +18,7 @@ from penstock.connectors.files.source.ledger import (
     is_offset,
 )
 from penstock.connectors.files.source.listing import FileSelection, FileUnit, Listing
-from penstock.files.stores import Found, Store
+from penstock.files import Found, Store
 
 
 class Offsets:

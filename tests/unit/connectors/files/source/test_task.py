@@ -20,8 +20,8 @@ from penstock.connectors.files.source.ledger import FileOutcome
 from penstock.connectors.files.source.listing import Cleanup, OnDone
 from penstock.data import Struct
 from penstock.errors import ConnectException, RetriableException
-from penstock.files.stores import Found
-from penstock.files.stores.store import of_system
+from penstock.files import Found
+from penstock.files.store import of_system
 from penstock.testing import MemoryStore, run_source
 from penstock.testing.kit.sources import SourceRun
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker.class_archive import ArchiveFailedException
+from penstock.broker.jars import ArchiveFailedException
 from penstock.pipeline.spark.driver.class_archive import archive_option, archive_path, archive_spark
 
 

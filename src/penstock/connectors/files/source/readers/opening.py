@@ -11,7 +11,7 @@ from penstock.connectors.files.source.readers.reader import BadFileException, Fo
 from penstock.connectors.files.source.readers.text import compression_of
 from penstock.connectors.files.source.readers.xml import XmlReader
 from penstock.connectors.files.source.settings import ENDINGS, FileSourceConfig
-from penstock.files.stores import Found
+from penstock.files import Found
 
 
 class Readers:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.connectors.files.source.ledger import FilePosition
 from penstock.errors import DataException
-from penstock.files.stores import Found
+from penstock.files import Found
 
 #: The size of a block of text, in bytes.
 BLOCK_BYTES = 4 << 20

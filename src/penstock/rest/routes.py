@@ -1,13 +1,16 @@
-"""``/connectors`` and all paths below it, with offsets, topics and backfills. Runs on the REST thread.
+"""The functions that answer requests. Runs on the REST thread; other threads read metrics and run code of plugins.
 
 Reads use the herder's snapshot; changes await the herder.
 
-Source: org.apache.kafka.connect.runtime.rest.resources.ConnectorsResource; KIP-875, KIP-558.
+Source: the classes of org.apache.kafka.connect.runtime.rest.resources; KIP-495, KIP-507, KIP-558, KIP-618, KIP-875,
+KIP-976.
 """
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote
 
@@ -15,23 +18,28 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 
-from penstock.errors import NotFoundException
+from penstock.errors import BadRequestException, NotFoundException
+from penstock.herder import Health
 from penstock.herder.offset_changes import AlterRequest, offsets_body
-from penstock.model.payloads import ConnectorView
+from penstock.model.payloads import ConnectorView, ServerInfo
 from penstock.rest.bodies import (
+    MAX_BODY_BYTES,
     backfill_request,
     config_map,
     connector_name,
     create_request,
     offsets_request,
+    parse_json,
+    preview_body,
+    read_body,
     read_json,
     same_name,
     timestamp_ms,
 )
-from penstock.rest.errors import json_response
-from penstock.rest.forwarding import with_other_workers
-from penstock.rest.routing import Entry
-from penstock.rest.services import flag, services
+from penstock.rest.errors import Entry, json_response, not_json
+from penstock.rest.services import flag, raw_path, services, with_other_workers
+from penstock.telemetry.logs import is_level, is_name
+from penstock.telemetry.metrics import CONTENT_TYPE, metrics_text
 
 #: The digits that Java's Integer takes.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -307,4 +315,212 @@ CONNECTORS: list[Entry] = [
     ("POST", _B, start_backfill),
     ("GET", _B, show_backfill),
     ("DELETE", _B, cancel_backfill),
+]
+
+
+async def put_task_configs(request: Request) -> Response:
+    """Stores the task configurations that a connector on another worker has generated."""
+    s, name = services(request), request.path_params["name"]
+    _check(request)
+    body = await read_body(request, _most(s.herder.connectors().get(name)))
+    _check(request, body)
+    await s.answer(s.herder.put_task_configs(name, _task_configs(body)), name)
+    return Response(status_code=204)
+
+
+async def fence(request: Request) -> Response:
+    """Ends the producers of all former tasks of a source connector."""
+    s, name = services(request), request.path_params["name"]
+    _check(request)
+    _check(request, await read_body(request, _LARGEST_TASK))
+    await s.answer(s.herder.fence_zombies(name), name)
+    return Response(status_code=204)
+
+
+async def cluster(request: Request) -> Response:
+    """The members of the group, the leader, and the work of this worker."""
+    s = services(request)
+    found = await s.answer(s.herder.cluster())
+    return json_response(found)
+
+
+#: A task's configuration is one record of the config topic, which takes a mebibyte by default.
+_LARGEST_TASK: Final = 1 << 20
+
+
+def _most(view: ConnectorView | None) -> int:
+    """Returns the most bytes that the task configurations of a connector may have together."""
+    config: Mapping[str, str] = {} if view is None else view.config
+    text = config.get("tasks.max", "1").strip()
+    if config.get("tasks.max.enforce", "true").strip().lower() == "false" or not text.isdecimal() or len(text) > 1:
+        return MAX_BODY_BYTES
+    return min(MAX_BODY_BYTES, max(1, int(text)) * _LARGEST_TASK)
+
+
+def _check(request: Request, body: bytes | None = None) -> None:
+    """Lets a signed request pass; before its body is read (None), a request with valid headers."""
+    services(request).herder.check_signature(request.method, raw_path(request.scope), request.headers, body)
+
+
+def _task_configs(body: bytes) -> list[dict[str, str]]:
+    try:
+        found = parse_json(body)
+    except BadRequestException as error:
+        raise BadRequestException(f"The task configurations are no JSON: {error.__cause__}") from None
+    if not isinstance(found, list) or not all(isinstance(one, Mapping) for one in found):
+        raise BadRequestException("Task configurations are a JSON list of objects")
+    for one in found:
+        for key, value in one.items():
+            if value is not None and not isinstance(value, str):
+                raise BadRequestException(f"The setting {key} of a task is no text")
+    return [{key: value for key, value in one.items() if value is not None} for one in found]
+
+
+INTERNAL: list[Entry] = [
+    ("POST", "/connectors/{name}/tasks", put_task_configs),
+    ("PUT", "/connectors/{name}/fence", fence),
+    ("GET", "/cluster", cluster),
+]
+
+
+_STATUS = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
+
+
+async def server_info(request: Request) -> Response:
+    """Version, commit and the id of the Kafka cluster."""
+    s = services(request)
+    return json_response(ServerInfo(s.version, s.commit, s.herder.kafka_cluster_id).to_json())
+
+
+async def health(request: Request) -> Response:
+    """Reports if the worker is ready."""
+    state, message = services(request).herder.health()
+    return json_response({"status": state.value, "message": message}, _STATUS[state])
+
+
+@not_json
+async def metrics(request: Request) -> Response:
+    """The worker's metrics, for Prometheus."""
+    s = services(request)
+    # The code of plugins computes some of them.
+    text = await s.on_thread("read-metrics", lambda: metrics_text(s.metrics.read(), s.metrics.descriptions()))
+    # A plugin's tag may have characters that cannot be encoded, for example half of a surrogate pair from a file's
+    # name.
+    return Response(text.encode(errors="replace"), media_type=CONTENT_TYPE)
+
+
+_CONNECTOR_KINDS = {"source", "sink"}
+_LISTED = {*_CONNECTOR_KINDS, "converter", "header_converter", "transformation", "predicate"}
+_SUFFIX = "Connector"
+
+
+async def list_plugins(request: Request) -> Response:
+    """Lists the installed plugins."""
+    wanted = _CONNECTOR_KINDS if flag(request, "connectorsOnly", True) else _LISTED
+    s = services(request)
+    found = await s.on_thread("list-plugins", s.plugins.entries)
+    return json_response([plugin.to_json() for plugin in found if plugin.type in wanted])
+
+
+async def plugin_config(request: Request) -> Response:
+    """The settings that a plugin knows."""
+    s, name = services(request), request.path_params["plugin"]
+    return json_response(await s.on_thread("plugin-config", lambda: s.plugins.settings_of(name), ends=True))
+
+
+async def validate(request: Request) -> Response:
+    """Checks a configuration: a definition, a value and the faults of each setting."""
+    s, plugin = services(request), request.path_params["plugin"]
+    config = config_map(await read_json(request, as_written=True))
+    _same_class(config, plugin)
+    infos = await s.answer(s.herder.validate_config(config), config.get("name") or "", ends=True)
+    return json_response(infos.to_json())
+
+
+async def preview(request: Request) -> Response:
+    """Previews a configuration on some records: of the source, of the sink's topics, or of the request."""
+    s, plugin = services(request), request.path_params["plugin"]
+    wanted = preview_body(await read_json(request))
+    _same_class(wanted.config, plugin)
+    future = s.herder.preview(wanted.config, wanted.records, wanted.limits)
+    shown = await s.answer(future, wanted.config.get("name") or "", ends=True)
+    return json_response(shown)
+
+
+def _same_class(config: Mapping[str, str | None], plugin: str) -> None:
+    included = config.get("connector.class")
+    if not included:
+        raise BadRequestException("The configuration contains no connector type: set connector.class")
+    if not normalized(included).endswith(normalized(plugin)):
+        raise BadRequestException(f"Included connector type {included} does not match request type {plugin}")
+
+
+def normalized(plugin: str) -> str:
+    """The name of a connector's class without its optional suffix.
+
+    >>> normalized("FileStreamSourceConnector"), normalized("Connector")
+    ('FileStreamSource', 'Connector')
+    """
+    return plugin.removesuffix(_SUFFIX) or plugin
+
+
+_P = "/connector-plugins/{plugin}"
+
+
+log = logging.getLogger(__name__)
+
+
+async def list_loggers(request: Request) -> Response:
+    """The level of each logger."""
+    levels = services(request).loggers.all_levels()
+    return json_response({name: level.to_json() for name, level in levels.items()})
+
+
+async def get_logger(request: Request) -> Response:
+    """The level of one logger."""
+    name = request.path_params["logger"]
+    level = services(request).loggers.level(name)
+    if level is None:
+        raise NotFoundException(f"Logger {name} not found.")
+    return json_response(level.to_json())
+
+
+async def set_level(request: Request) -> Response:
+    """Changes a logger and those below it, here or (``scope=cluster``) on every worker."""
+    body = await read_json(request)
+    if not isinstance(body, Mapping):
+        raise BadRequestException("The request body must be a JSON object with level")
+    level = body.get("level")
+    if level is None:
+        raise BadRequestException("Desired 'level' parameter was not specified in request.")
+    if not isinstance(level, str) or not is_level(level):
+        raise NotFoundException(f"invalid log level '{level}'.")
+    scope = (request.query_params.get("scope") or "worker").strip().lower()
+    if scope not in ("worker", "cluster"):
+        log.warning("Unknown scope %r of a change of log levels; worker is assumed", scope)
+    s, name = services(request), request.path_params["logger"]
+    if not is_name(name):
+        raise BadRequestException(f"No logger has a name of {len(name)} characters; 1000 are the most")
+    if scope == "cluster" and await s.answer(s.herder.set_cluster_level(name, level)):
+        return Response(status_code=204)
+    changed = s.loggers.set_level(name, level)
+    # A standalone worker is the whole cluster.
+    return Response(status_code=204) if scope == "cluster" else json_response(changed)
+
+
+LOGGERS: list[Entry] = [
+    ("GET", "/admin/loggers", list_loggers),
+    ("GET", "/admin/loggers/{logger}", get_logger),
+    ("PUT", "/admin/loggers/{logger}", set_level),
+]
+
+
+ROOT: list[Entry] = [
+    ("GET", "/", server_info),
+    ("GET", "/health", health),
+    ("GET", "/metrics", metrics),
+    ("GET", "/connector-plugins", list_plugins),
+    ("GET", f"{_P}/config", plugin_config),
+    ("PUT", f"{_P}/config/validate", validate),
+    ("POST", f"{_P}/preview", preview),
 ]

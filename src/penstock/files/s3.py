@@ -18,7 +18,7 @@ from urllib.parse import unquote_plus
 import pyarrow as pa
 
 from penstock.errors import RetriableException
-from penstock.files.stores.store import ChangedException, Found, GoneException, LoginException, Store, of_s3
+from penstock.files.store import ChangedException, Found, GoneException, LoginException, Store, of_s3
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from penstock.errors import ConnectException, RetriableException
-from penstock.files.stores.store import UNFINISHED, Found, GoneException, Store, of_system
+from penstock.files.store import UNFINISHED, Found, GoneException, Store, of_system
 
 _T = TypeVar("_T")
 #: The number of calls without a return above which a further one waits for one of them.

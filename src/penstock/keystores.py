@@ -1,12 +1,8 @@
 """Java's key and trust stores, and the settings ``ssl.*``, as PEM text and in an ``ssl.SSLContext``.
 
-Main functions: ``key_material``, ``trusted_certificates`` read the files and keep nothing; ``load_key``, ``trust``,
-``set_versions``, ``set_ciphers`` configure a context; ``enabled_versions`` and ``openssl_cipher`` read the settings.
-For servers (the REST API) and clients (Kafka's) alike.
-
-``open_store`` reads a store as a ``KeyStore`` of ``KeyEntry`` (``decode_jks``, ``decode_pkcs12``) or raises
-``KeyStoreFault``. JCEKS is refused with the command that converts it: it was made for secret keys, which TLS does not
-use, and protects private keys with Triple DES, which the library for it is about to drop.
+For servers (the REST API) and clients (Kafka's) alike; nothing is written or kept. JCEKS is refused with the command
+that converts it: it was made for secret keys, which TLS does not use, and protects private keys with Triple DES, which
+the library for it is about to drop.
 
 Thread: any.
 Source: org.apache.kafka.common.security.ssl.DefaultSslEngineFactory; sun.security.provider.{JavaKeyStore,

@@ -19,11 +19,10 @@ from testkit.brokers.cutting_proxy import CuttingProxy
 
 from penstock.api import TopicPartition
 from penstock.errors import ConfigException, ConnectException, OwnershipLostException, RetriableException
-from penstock.files import FileNames
+from penstock.files import FileNames, Found, Location, Store, open_store
 from penstock.files.manifests import Manifests
-from penstock.files.stores import Found, Location, Store, open_store
-from penstock.files.stores.s3 import S3Options, S3Store
-from penstock.files.stores.store import ChangedException, GoneException, LoginException, of_s3, of_system
+from penstock.files.s3 import S3Options, S3Store
+from penstock.files.store import ChangedException, GoneException, LoginException, of_s3, of_system
 from penstock.testing import MemoryStore
 
 BUCKET = "archive"
@@ -291,7 +290,7 @@ def test_credentials_that_were_changed_are_taken_and_wrong_ones_fail(monkeypatch
 
         def close(self) -> None: ...
 
-    monkeypatch.setattr("penstock.files.stores.s3._client", lambda given: Client(given.key_id))
+    monkeypatch.setattr("penstock.files.s3._client", lambda given: Client(given.key_id))
     put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="new")), "a")
     with pytest.raises(LoginException):
         put(S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="old")), "a")
@@ -319,7 +318,7 @@ def test_credentials_that_run_out_before_a_look_are_asked_for_again(monkeypatch:
         def close(self) -> None: ...
 
     code = "ExpiredToken"
-    monkeypatch.setattr("penstock.files.stores.s3._client", lambda given: Client(given.key_id, code))
+    monkeypatch.setattr("penstock.files.s3._client", lambda given: Client(given.key_id, code))
     store = S3Store(options("http://h", key_id="old"), lambda: options("http://h", key_id="new"))
     assert store.look_at("a").size == 3
     code = "AccessDenied"

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.cli.connectors.configurations import parse_connector_file, read_connector_files
+from penstock.cli.configurations import parse_connector_file, read_connector_files
 from penstock.errors import ConfigException
 from penstock.model import TargetState
 

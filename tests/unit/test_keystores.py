@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import ConfigException
-from penstock.keystores.tls_settings import Blame, KeyStoreFault, key_material, open_store, pem, trusted_certificates
+from penstock.keystores import Blame, KeyStoreFault, key_material, open_store, pem, trusted_certificates
 
 DATA = Path(__file__).parents[2] / "data" / "tls"
 SERVER_KEY, SERVER_CERTIFICATE = (

@@ -19,9 +19,19 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from penstock.cli.connectors.configurations import create, preview, read_json, update, validate
-from penstock.cli.output import complain, counting, say, state_text, table
-from penstock.cli.session import EXIT_REFUSED, Session, asking, file_argument, name_argument
+from penstock.cli.configurations import create, preview, read_json, update, validate
+from penstock.cli.session import (
+    EXIT_REFUSED,
+    Session,
+    asking,
+    complain,
+    counting,
+    file_argument,
+    name_argument,
+    say,
+    state_text,
+    table,
+)
 
 _LOOK_S: Final = 0.5
 _OF_TOPIC: Final = re.compile(r"([^=]+):([0-9]+)=([0-9]+)\.\.([0-9]+)")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.connectors import commands as module
+from penstock.cli import connectors as module
 
 PATH = ["connectors", "days", "backfill"]
 

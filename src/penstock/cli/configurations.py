@@ -22,7 +22,6 @@ from typing import Any, Final
 import click
 from rich.text import Text
 
-from penstock.cli.output import complain, counting, faults, filling, say, table, warnings
 from penstock.cli.session import (
     EXIT_REFUSED,
     NOT_FOUND,
@@ -30,9 +29,16 @@ from penstock.cli.session import (
     ApiError,
     Session,
     asking,
+    complain,
+    counting,
     end,
+    faults,
     file_argument,
+    filling,
     name_argument,
+    say,
+    table,
+    warnings,
 )
 from penstock.config.parse import java_trim
 from penstock.config.properties import parse_properties
