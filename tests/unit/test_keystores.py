@@ -11,7 +11,7 @@ import pytest
 from penstock.errors import ConfigException
 from penstock.keystores import Blame, KeyStoreFault, key_material, open_store, pem, trusted_certificates
 
-DATA = Path(__file__).parents[2] / "data" / "tls"
+DATA = Path(__file__).parents[1] / "data" / "tls"
 SERVER_KEY, SERVER_CERTIFICATE = (
     f"-----BEGIN {part}" for part in (DATA / "server.pem").read_text().split("-----BEGIN ")[1:]
 )

@@ -1,4 +1,4 @@
-"""The requirements of a program in Java: a Java, jars in a cache directory, archives of its classes, and free TCP ports.
+"""The requirements of a program in Java: a Java, jars in a cache, archives of its classes, and free TCP ports.
 
 ``resolve_jars`` fetches jars with the Ivy that PySpark carries: Ivy's own command line runs in a short JVM. The jars of
 one list of coordinates lie in one directory of the cache that appears at once when it is complete. A JVM maps an

@@ -1,6 +1,6 @@
-"""`penstock broker` and `penstock postgresql`: servers for development, as background processes that outlive the command.
+"""`penstock broker` and `penstock postgresql`: servers for development, as background processes.
 
-The data directory of a broker holds a file with the JVM's process id and port.
+The servers outlive the command. The data directory of a broker has a file with the JVM's process id and port.
 """
 
 import json

@@ -10,8 +10,8 @@ the shared topic has copies, so that the connector continues at its offsets if i
 
 Thread: readers and writers are used from the threads of their task and synchronise themselves. A store owns its
 ``OffsetEntries`` and guards it with its lock; records come on the thread of the log.
-Source: OffsetStorageReaderImpl, OffsetStorageWriter, OffsetUtils, KafkaOffsetBackingStore and ConnectorOffsetBackingStore
-of Kafka Connect.
+Source: OffsetStorageReaderImpl, OffsetStorageWriter, OffsetUtils, KafkaOffsetBackingStore and
+ConnectorOffsetBackingStore of Kafka Connect.
 """
 
 from __future__ import annotations
