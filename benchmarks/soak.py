@@ -44,8 +44,8 @@ from penstock.pipeline.batch.source.path import SourcePipeline, build_source_pip
 from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.hoist_field import HoistFieldValue
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.extraction import HoistFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 
 MEGABYTE: Final = 1024 * 1024
 #: What a figure may differ by between the first third and the end before it counts as growth: share, then amount.

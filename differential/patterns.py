@@ -23,8 +23,7 @@ from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
 from differential.pattern_cases import PatternCases
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.errors import ConfigException, PatternTimeoutException
 from penstock.transforms.topics import ReplacementError, replace_first
 

@@ -7,7 +7,8 @@ Start from:
   ``Importance`` and ``Width`` (``parse``) and from ``validators``.
 - ``parse_type`` (``parse``): the text of one setting as a value, by Java's rules.
 - ``ConfigProvider``, ``ConfigTransformer`` (``providers``): ``${provider:path:key}`` and the sources of these values.
-- ``patterns``: regular expressions that users wrote, in linear time or with a limit.
+- ``compile_java`` (``java_pattern``): regular expressions that users wrote, in linear time or with a limit.
+  ``pattern_pieces`` and ``char_classes`` are its parts.
 - ``refusal`` (``importable``): which modules a class name of a configuration may import.
 - ``nearest`` (``suggestions``): the name that was probably meant.
 - ``Prefixed`` (``properties``): the settings below a prefix.

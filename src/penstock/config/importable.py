@@ -39,7 +39,7 @@ def refusal(module: str) -> str | None:
     Returns:
         The owner of the module; None if it may be imported or does not exist.
 
-    >>> refusal("this"), refusal("penstock.cli.worker.worker"), refusal("penstock.transforms.types.cast")
+    >>> refusal("this"), refusal("penstock.cli.worker.worker"), refusal("penstock.transforms.types")
     ('Python itself', 'the worker itself', None)
     """
     parts = module.split(".")

@@ -2,25 +2,23 @@
 
 Import from here: ``from penstock.data import SchemaBuilder, Struct``. It needs the standard library only. Start from:
 
-- ``Schema`` (``schema``), made with ``SchemaBuilder`` (``builder``); ``Struct`` (``structs``): a value with fields.
+- ``Schema``, made with ``SchemaBuilder`` (``schema``); ``Struct`` (``structs``): a value with fields.
 - ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): typed values stored as a primitive; ``FarDate``,
   ``FarTime``, ``FarTimestamp`` (``far_moments``): values beyond the range of Python's classes.
 - ``ConnectHeaders``, ``Header`` (``headers``).
-- ``validate_value`` (``structs``): checks a value against a schema; ``SchemaProjector`` (``projector``): projects a
-  value onto another schema; ``Values`` (``conversions``): converts a value to another type.
+- ``validate_value`` (``structs``): checks a value against a schema.
+- ``Values``, ``SchemaProjector`` (``conversions``): convert a value to another type, and to another schema.
 - ``to_java_text`` (``text``): a value as Java prints it.
 
 ``penstock.pipeline.columns.layout`` stores this data in columns; ``penstock.api.record`` has the records that contain
 it.
 """
 
-from penstock.data.builder import SchemaBuilder
-from penstock.data.conversions import Values, value_text
+from penstock.data.conversions import SchemaProjector, Values, value_text
 from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.headers import ConnectHeaders, Header
 from penstock.data.logical import LOGICAL_NAMES, Date, Decimal, Time, Timestamp
 from penstock.data.parser import infer_schema, parse_string
-from penstock.data.projector import SchemaProjector
 from penstock.data.schema import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,
@@ -44,6 +42,7 @@ from penstock.data.schema import (
     Field,
     Schema,
     SchemaAndValue,
+    SchemaBuilder,
     Type,
 )
 from penstock.data.structs import Struct, validate_value

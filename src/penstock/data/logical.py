@@ -22,9 +22,8 @@ import decimal
 from datetime import UTC, date, datetime, time, timedelta
 from typing import ClassVar, Final
 
-from penstock.data.builder import SchemaBuilder
 from penstock.data.far_moments import MILLIS_PER_DAY, FarDate, FarMoment, FarTime, FarTimestamp
-from penstock.data.schema import Schema
+from penstock.data.schema import Schema, SchemaBuilder
 from penstock.errors import DataException
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

@@ -16,7 +16,6 @@ from collections.abc import Iterable
 from datetime import date, datetime, time
 from typing import Any, Final
 
-from penstock.data.builder import SchemaBuilder
 from penstock.data.far_moments import FarMoment
 from penstock.data.logical import Date, Decimal, Time, Timestamp
 from penstock.data.schema import (
@@ -32,6 +31,7 @@ from penstock.data.schema import (
     STRING_SCHEMA,
     Schema,
     SchemaAndValue,
+    SchemaBuilder,
     Type,
 )
 from penstock.data.structs import Struct, map_key

@@ -65,16 +65,16 @@ def _mirrors() -> list[PluginDescriptor]:
 def _transforms() -> list[PluginDescriptor]:
     found = []
     for name, module in (
-        ("Cast", "types.cast"),
-        ("ExtractField", "fields.extract_field"),
-        ("Flatten", "fields.flatten"),
+        ("Cast", "types"),
+        ("ExtractField", "extraction"),
+        ("Flatten", "restructuring"),
         ("HeaderFrom", "headers"),
-        ("HoistField", "fields.hoist_field"),
-        ("InsertField", "fields.insert_field"),
-        ("MaskField", "fields.mask_field"),
-        ("ReplaceField", "fields.replace_field"),
-        ("SetSchemaMetadata", "types.set_schema_metadata"),
-        ("TimestampConverter", "types.timestamp_converter"),
+        ("HoistField", "extraction"),
+        ("InsertField", "field_values"),
+        ("MaskField", "field_values"),
+        ("ReplaceField", "restructuring"),
+        ("SetSchemaMetadata", "types"),
+        ("TimestampConverter", "timestamp_converter"),
     ):
         for side in ("Key", "Value"):
             java = f"{_CONNECT}.transforms.{name}${side}"
@@ -86,7 +86,7 @@ def _transforms() -> list[PluginDescriptor]:
         ("InsertHeader", "headers"),
         ("RegexRouter", "topics"),
         ("TimestampRouter", "topics"),
-        ("ValueToKey", "fields.value_to_key"),
+        ("ValueToKey", "restructuring"),
     ):
         java = f"{_CONNECT}.transforms.{name}"
         found.append(_stock(PluginKind.TRANSFORMATION, java, f"penstock.transforms.{module}:{name}"))

@@ -32,8 +32,8 @@ from penstock.config import (
     setting,
 )
 from penstock.config.abstract_config import TypedConfig
+from penstock.config.java_pattern import compile_java
 from penstock.config.parse import invalid, java_text
-from penstock.config.patterns.translation import compile_java
 from penstock.errors import ConfigException
 from penstock.plugins import PluginKind
 from penstock.settings.plugin_classes import ensure_concrete_subclass

@@ -27,9 +27,8 @@ from penstock.config import (
     Width,
     setting,
 )
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.config.parse import invalid, java_text, java_trim, parse_type
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
 from penstock.config.properties import Prefixed
 from penstock.errors import ConfigException, PatternTimeoutException
 

@@ -1,12 +1,15 @@
 """The stock transforms and predicates, as Spark columns.
 
-Each transform is a module with its settings, a definition, and one class, or two for keys and for values. The
-definition implements the transform for columns (``plan``) and for one record (``apply``). Start from:
+A transform has settings, a definition, and one class, or two for keys and for values. The definition implements the
+transform for columns (``plan``) and for one record (``apply``). Start from:
 
 - ``Definition``, ``StockTransform`` and ``pair`` (``definition``): the parts of each transform.
-- ``fields``: transforms of the fields of a key or value. The smallest complete one is
-  ``Hoist``.
-- ``types``, ``headers``, ``topics``: transforms of types and schemas, of headers, and of the topic.
+- ``Hoist`` (``extraction``): the smallest complete one; ``Extract`` next to it is its inverse.
+- ``OfFields`` and ``OfChanges``, ``FieldSelection`` and ``Change`` (``fields``): most transforms choose the fields and
+  the changes of their values only once, for columns and single records alike. ``Mask`` (``field_values``) is a good
+  example; ``restructuring`` has the transforms that arrange fields anew.
+- ``types``, ``timestamp_converter``, ``headers``, ``topics``: transforms of types and schemas, of headers, and of the
+  topic.
 - ``HasHeaderKey``, ``RecordIsTombstone``, ``TopicNameMatches`` and ``Filter`` (``predicates``).
 - ``debezium``: extracts rows from Debezium's envelopes. ``sql``: Spark SQL over whole frames.
 

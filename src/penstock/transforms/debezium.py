@@ -47,9 +47,8 @@ from penstock.transforms.definition import (
     replaces_nulls,
     require_struct,
 )
-from penstock.transforms.fields.definition import side_of
-from penstock.transforms.fields.replace_field import Replace
-from penstock.transforms.fields.selection import FieldSelection, field_column, schema_like
+from penstock.transforms.fields import FieldSelection, field_column, schema_like, side_of
+from penstock.transforms.restructuring import Replace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Final, Generic, TypeVar, cast
 from penstock.api import Transformation
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, setting
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.data import Schema, Struct
 from penstock.data.text import has_text_keys
 from penstock.errors import ConfigException, DataException
@@ -183,14 +183,14 @@ def pair(base: type[T]) -> tuple[type[T], type[T]]:
     """The classes of a transform for keys and for values.
 
     Args:
-        base: The base of both; a private class, with Kafka's name of the transform.
+        base: The base of both; a private class, with Kafka's name of the transform and their docstring.
     """
     name = base.__name__.lstrip("_")
 
     def of_side(suffix: str) -> type[T]:
         members = {
             "__module__": base.__module__,
-            "__doc__": f"{name} on the {suffix.lower()}.",
+            "__doc__": base.__doc__,
             "java_name": f"{JAVA}{name}${suffix}",
             "side": suffix.lower(),
         }

@@ -39,8 +39,16 @@ from penstock.transforms.definition import (
     require_map,
     require_struct,
 )
-from penstock.transforms.fields.definition import MapMember, Nulls, OfFields, side_of
-from penstock.transforms.fields.selection import FieldSelection, field_column, field_value, schema_like
+from penstock.transforms.fields import (
+    FieldSelection,
+    MapMember,
+    Nulls,
+    OfFields,
+    field_column,
+    field_value,
+    schema_like,
+    side_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -229,6 +237,8 @@ class FieldsToHeaders(OfFields):
 
 
 class _HeaderFrom(StockTransform[HeaderFromConfig]):
+    """Moves or copies fields of the key or value to headers."""
+
     settings = HeaderFromConfig
 
     def define(self, config: HeaderFromConfig) -> FieldsToHeaders:

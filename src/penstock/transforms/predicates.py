@@ -26,7 +26,7 @@ from penstock.config import (
     NonEmptyString,
     setting,
 )
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.pipeline.columns.header_columns import has_header
 from penstock.pipeline.plan.step import ColumnPredicate, Made, NameColumn, RecordColumns, Shape, StepPlan
 from penstock.pipeline.plan.topics import TopicPredicate

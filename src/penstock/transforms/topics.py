@@ -18,8 +18,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, setting
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.java_dates import (
     DatePatternError,
@@ -72,7 +71,7 @@ def parse_replacement(text: str, pattern: JavaPattern) -> list[Part]:
     Raises:
         ReplacementError: Java would reject the replacement.
 
-    >>> from penstock.config.patterns.translation import compile_java
+    >>> from penstock.config.java_pattern import compile_java
     >>> parse_replacement("a$12\\\\$${n}", compile_java("(?<n>x)"))
     ['a', 1, '2', '$', ('n',)]
     """

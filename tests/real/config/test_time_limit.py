@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.errors import PatternTimeoutException
 
 pytestmark = pytest.mark.slow

@@ -18,7 +18,7 @@ from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

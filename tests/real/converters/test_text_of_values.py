@@ -26,9 +26,9 @@ from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, Transfor
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.extraction import HoistFieldValue
 from penstock.transforms.predicates import TopicNameMatches
-from penstock.transforms.types.timestamp_converter import TimestampConverterValue
+from penstock.transforms.timestamp_converter import TimestampConverterValue
 
 pytestmark = pytest.mark.java
 

@@ -20,7 +20,7 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
-from penstock.transforms.sql.fence import parse, read, refuse_parsed
+from penstock.transforms.sql.checks import parse, read, refuse_parsed
 from penstock.transforms.sql.functions import ALLOWED, PARSED, REFUSED
 from penstock.transforms.sql.text import SqlRefused
 from penstock.transforms.sql.transform import Sql

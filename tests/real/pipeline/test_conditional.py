@@ -12,9 +12,9 @@ from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, TransformStage
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.mask_field import MaskFieldValue
+from penstock.transforms.field_values import MaskFieldValue
 from penstock.transforms.predicates import TopicNameMatches
-from penstock.transforms.types.set_schema_metadata import SetSchemaMetadataValue
+from penstock.transforms.types import SetSchemaMetadataValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

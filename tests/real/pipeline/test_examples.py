@@ -15,7 +15,7 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, Trans
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -59,7 +59,7 @@ from penstock.pipeline.plan import jobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.plugins.kinds import PluginKind
-from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.extraction import HoistFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -19,11 +19,11 @@ from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, Transfor
 from penstock.pipeline.batch.source.frame_input import frame_to_records
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.extraction import HoistFieldValue
 from penstock.transforms.headers import InsertHeader
 from penstock.transforms.predicates import Filter, RecordIsTombstone
 from penstock.transforms.topics import TimestampRouter
-from penstock.transforms.types.cast import CastValue
+from penstock.transforms.types import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

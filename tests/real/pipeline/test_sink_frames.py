@@ -44,8 +44,8 @@ from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.predicates import Filter, RecordIsTombstone
+from penstock.transforms.restructuring import ReplaceFieldValue
 from penstock.transforms.sql.transform import Sql
 from penstock.transforms.topics import RegexRouter
 

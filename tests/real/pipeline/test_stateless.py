@@ -26,10 +26,10 @@ from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordEr
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
-from penstock.transforms.fields.replace_field import ReplaceFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.headers import InsertHeader
 from penstock.transforms.predicates import RecordIsTombstone
+from penstock.transforms.restructuring import ReplaceFieldValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

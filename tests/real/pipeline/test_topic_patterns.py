@@ -27,7 +27,7 @@ from penstock.pipeline.batch.batches import (
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
 from penstock.transforms.topics import RegexRouter, TimestampRouter
 

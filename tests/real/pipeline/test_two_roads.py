@@ -20,11 +20,11 @@ from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.replace_field import ReplaceFieldValue
 from penstock.transforms.headers import InsertHeader
 from penstock.transforms.predicates import Filter, RecordIsTombstone
+from penstock.transforms.restructuring import ReplaceFieldValue
 from penstock.transforms.topics import RegexRouter
-from penstock.transforms.types.cast import CastValue
+from penstock.transforms.types import CastValue
 
 pytestmark = pytest.mark.java
 

@@ -13,9 +13,9 @@ from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.topics import RegexRouter
-from penstock.transforms.types.cast import CastValue
+from penstock.transforms.types import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -15,7 +15,7 @@ from penstock.config import ConfigDef
 from penstock.data import Schema, Type
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
-from penstock.transforms.fields.mask_field import MaskFieldValue
+from penstock.transforms.field_values import MaskFieldValue
 
 pytestmark = pytest.mark.java
 

@@ -20,17 +20,12 @@ from penstock.pipeline.columns.texts.json import JsonText
 from penstock.pipeline.plan import step
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.extract_field import ExtractFieldValue
-from penstock.transforms.fields.flatten import FlattenValue
-from penstock.transforms.fields.hoist_field import HoistFieldValue
-from penstock.transforms.fields.insert_field import InsertFieldValue
-from penstock.transforms.fields.mask_field import MaskFieldValue
-from penstock.transforms.fields.replace_field import ReplaceFieldValue
-from penstock.transforms.fields.value_to_key import ValueToKey
+from penstock.transforms.extraction import ExtractFieldValue, HoistFieldValue
+from penstock.transforms.field_values import InsertFieldValue, MaskFieldValue
 from penstock.transforms.headers import HeaderFromValue
-from penstock.transforms.types.cast import CastValue
-from penstock.transforms.types.set_schema_metadata import SetSchemaMetadataValue
-from penstock.transforms.types.timestamp_converter import TimestampConverterValue
+from penstock.transforms.restructuring import FlattenValue, ReplaceFieldValue, ValueToKey
+from penstock.transforms.timestamp_converter import TimestampConverterValue
+from penstock.transforms.types import CastValue, SetSchemaMetadataValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

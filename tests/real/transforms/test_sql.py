@@ -18,7 +18,7 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.errors import ConfigException
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.sql.transform import Sql
 
 pytestmark = pytest.mark.java

@@ -10,8 +10,8 @@ from penstock.api import FrameTransformation, Transformation
 from penstock.config import ConfigDef
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import TransformStage
-from penstock.transforms.fields.hoist_field import HoistFieldValue
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.extraction import HoistFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches
 
 pytestmark = pytest.mark.java

@@ -18,8 +18,8 @@ from penstock.pipeline.batch.batches import PipelineSpec, PolledBatch
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.mask_field import MaskFieldValue
-from penstock.transforms.types.cast import CastValue
+from penstock.transforms.field_values import MaskFieldValue
+from penstock.transforms.types import CastValue
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
 

@@ -23,8 +23,8 @@ from penstock.pipeline.batch.sink.ahead import plan_ahead
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import no_probe
-from penstock.transforms.fields.insert_field import InsertFieldValue
-from penstock.transforms.fields.replace_field import ReplaceFieldValue
+from penstock.transforms.field_values import InsertFieldValue
+from penstock.transforms.restructuring import ReplaceFieldValue
 from penstock.transforms.topics import RegexRouter
 from penstock.worker.bulk import planning as module
 from penstock.worker.bulk.planning import run_session, samples_of, written_rows

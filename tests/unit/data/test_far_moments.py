@@ -27,9 +27,9 @@ from penstock.data import (
 from penstock.errors import DataException
 from penstock.pipeline.columns.variant.reading import decode_typed
 from penstock.pipeline.columns.variant.writing import encode, encode_typed
-from penstock.transforms.fields.mask_field import MaskFieldValue
-from penstock.transforms.types.cast import CastValue
-from penstock.transforms.types.timestamp_converter import TimestampConverterValue
+from penstock.transforms.field_values import MaskFieldValue
+from penstock.transforms.timestamp_converter import TimestampConverterValue
+from penstock.transforms.types import CastValue
 
 YEAR_10000 = 253_402_300_800_000
 #: Timestamps, with what Java prints of them.

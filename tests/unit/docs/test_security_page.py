@@ -69,7 +69,7 @@ CLAIMS: Final = {
         "test_the_environment_provider_gives_variables_that_its_pattern_takes",
     ),
     "The patterns of configurations": (
-        "tests/unit/config/patterns/test_java_pattern.py",
+        "tests/unit/config/test_java_pattern.py",
         "test_every_place_that_takes_a_pattern_gives_up",
     ),
     "None of them runs in Spark's JVM": (
@@ -121,7 +121,7 @@ CLAIMS: Final = {
     "A change that a web page": (_REQUESTS, "test_a_page_of_another_site_changes_nothing"),
     "Checking a configuration takes": (_GROWTH, "test_a_check_takes_time_in_step_with_the_configuration"),
     "A pattern that has more": (
-        "tests/unit/config/patterns/test_translation.py",
+        "tests/unit/config/test_java_pattern.py",
         "test_a_pattern_that_would_take_minutes_to_compile_is_refused_in_time",
     ),
     "The bodies of all requests": (_REQUESTS, "test_bodies_of_all_requests_under_way_count_together"),

@@ -20,7 +20,7 @@ from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import SourceConnector
 from penstock.config import ConfigDef, ConfigTransformer, ConfigType, EnvVarConfigProvider, parse_properties
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.config.properties import NamesByPrefix
 from penstock.config.suggestions import LONGEST, MOST_CANDIDATES, candidates, nearest
 from penstock.herder.offset_changes import sink_offsets, source_offsets

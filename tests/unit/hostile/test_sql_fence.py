@@ -8,7 +8,7 @@ import pytest
 from tests.shares import QUICK
 
 from penstock.errors import ConfigException
-from penstock.transforms.sql.fence import MAX_CHARACTERS, read
+from penstock.transforms.sql.checks import MAX_CHARACTERS, read
 from penstock.transforms.sql.functions import AGGREGATES, ALLOWED, REFUSED
 from penstock.transforms.sql.text import SqlRefused, meaningful, pieces
 from penstock.transforms.sql.transform import Sql

@@ -22,7 +22,7 @@ from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.plan.step import NOTHING, RAW, RAW_TEXT, SCHEMALESS_TEXT, Shape, Side, Split, Step, StepPlan
 from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 
 TEXT, BYTES = Side.of(OPTIONAL_STRING_SCHEMA), Side.of(OPTIONAL_BYTES_SCHEMA)
 STRUCT = Side.of(SchemaBuilder.struct().field("n", Schema(Type.INT32)).build())

@@ -27,7 +27,7 @@ from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 
 VALUES = SchemaBuilder.struct().name("app.V").field("n", INT32_SCHEMA).field("s", OPTIONAL_STRING_SCHEMA).build()
 OTHERS = SchemaBuilder.struct().name("app.O").optional().field("s", STRING_SCHEMA).build()

@@ -53,7 +53,7 @@ def module_name(request: pytest.FixtureRequest) -> str:
         (PluginKind.HEADER_CONVERTER, "SimpleHeaderConverter", "SimpleHeaderConverter"),
         (PluginKind.TRANSFORMATION, "org.apache.kafka.connect.transforms.HoistField$Value", "HoistFieldValue"),
         (PluginKind.TRANSFORMATION, "HoistField$Key", "HoistFieldKey"),
-        (PluginKind.TRANSFORMATION, "penstock.transforms.fields.insert_field.InsertFieldKey", "InsertFieldKey"),
+        (PluginKind.TRANSFORMATION, "penstock.transforms.field_values.InsertFieldKey", "InsertFieldKey"),
         (
             PluginKind.CONFIG_PROVIDER,
             "org.apache.kafka.common.config.provider.FileConfigProvider",

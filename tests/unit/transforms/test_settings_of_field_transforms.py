@@ -4,11 +4,10 @@ import pytest
 
 from penstock.config import ConfigDef, ConfigType
 from penstock.errors import ConfigException
-from penstock.transforms.fields.extract_field import ExtractFieldValue
-from penstock.transforms.fields.replace_field import ReplaceFieldValue
-from penstock.transforms.fields.value_to_key import ValueToKey
+from penstock.transforms.extraction import ExtractFieldValue
 from penstock.transforms.headers import DropHeaders, HeaderFromKey, HeaderFromValue, InsertHeader
 from penstock.transforms.predicates import Filter, HasHeaderKey, RecordIsTombstone, TopicNameMatches
+from penstock.transforms.restructuring import ReplaceFieldValue, ValueToKey
 
 WRONG = [
     (ReplaceFieldValue, {"include": None}, "Configuration 'include' values must not be null."),

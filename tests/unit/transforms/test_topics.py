@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.api import SinkRecord
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.columns.java_dates import DatePatternError
 from penstock.transforms.topics import (

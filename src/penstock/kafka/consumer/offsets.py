@@ -21,8 +21,7 @@ from typing import Final
 import confluent_kafka as ck
 
 from penstock.api import OffsetAndMetadata, TopicPartition
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.errors import (
     ConfigException,
     ConnectException,

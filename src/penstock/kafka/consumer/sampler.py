@@ -14,7 +14,7 @@ from typing import Any
 
 import confluent_kafka as ck
 
-from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.java_pattern import JavaPattern
 from penstock.errors import KafkaException
 from penstock.kafka.consumer.offsets import for_client
 from penstock.kafka.consumer.unreadable import is_about_records

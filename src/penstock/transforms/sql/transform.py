@@ -63,8 +63,7 @@ from penstock.pipeline.columns.expressions import spark_text
 from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.columns.layout import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.plan.frame_values import get_field, null_variant
-from penstock.transforms.sql.checks import check_select, check_where
-from penstock.transforms.sql.fence import read, refuse_parsed
+from penstock.transforms.sql.checks import check_select, check_where, read, refuse_parsed
 from penstock.transforms.sql.fields import FieldsAsked, fields_asked, type_at
 from penstock.transforms.sql.text import (
     SqlRefused,

@@ -33,7 +33,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.errors import ConnectException
 from penstock.kafka.consumer.sampler import SampledMessage, sample
 from penstock.kafka.settings.client import consumer_settings

@@ -25,9 +25,8 @@ from penstock.pipeline.columns.sizes import PLAN_LEVELS
 from penstock.pipeline.plan.chain import Conditional, Staged
 from penstock.pipeline.plan.map_structs import ValueDescription, object_member, object_side
 from penstock.pipeline.plan.step import NOTHING, RAW, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side, Step
-from penstock.transforms.fields.hoist_field import Hoist
-from penstock.transforms.fields.insert_field import Insert, Insertion
-from penstock.transforms.fields.mask_field import Mask
+from penstock.transforms.extraction import Hoist
+from penstock.transforms.field_values import Insert, Insertion, Mask
 from penstock.transforms.predicates import DropAll, RecordIsTombstone
 
 

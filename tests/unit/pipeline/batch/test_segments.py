@@ -13,7 +13,7 @@ from penstock.errors import DataException
 from penstock.pipeline.batch.batches import Failures, TransformStage
 from penstock.pipeline.batch.row_path import OneSide, all_rows
 from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Stateless, cut_transforms
-from penstock.transforms.fields.insert_field import InsertFieldValue
+from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 
 RECORD = SourceRecord({"f": 1}, {"p": 1}, "t", "v")

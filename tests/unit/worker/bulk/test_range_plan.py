@@ -20,7 +20,7 @@ from penstock.pipeline.batch.sink.ahead import PlanAhead
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.chain import Leaf, OutcomeLeaf
 from penstock.telemetry import no_probe
-from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.extraction import HoistFieldValue
 from penstock.worker.bulk import planning as range_plan
 from penstock.worker.bulk.planning import samples_of, written_rows
 from penstock.worker.bulk.range_work import RangeFetch, RangeWork, messages_of

@@ -21,7 +21,7 @@ from penstock.converters.string import StringConverter
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS, InstanceRecipe
-from penstock.transforms.fields.hoist_field import HoistFieldValue
+from penstock.transforms.extraction import HoistFieldValue
 from penstock.worker.bulk import range_work as module
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
 from penstock.worker.bulk.runs import Failure

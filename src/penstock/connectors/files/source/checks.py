@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from penstock.config import LambdaValidator
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import ConfigException
 

@@ -20,7 +20,7 @@ from typing import Final
 
 import numpy as np
 
-from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.java_pattern import JavaPattern
 from penstock.connectors.files.source.archive import Archive, Beside
 from penstock.connectors.files.source.ledger import LOGS, FileLedger, FileOutcome, identity, log_of
 from penstock.errors import ConnectException

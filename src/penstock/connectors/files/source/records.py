@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SourceFrame
 from penstock.api.arrow import arrow_type, connect_schema, is_text, one_array, struct_column
-from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.java_pattern import JavaPattern
 from penstock.connectors.files.columns import schema_in
 from penstock.connectors.files.source.archive import HEADERS as HEADERS_BESIDE
 from penstock.connectors.files.source.archive import KEYS, commit_of

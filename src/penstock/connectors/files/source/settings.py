@@ -23,8 +23,7 @@ from penstock.config import (
     ValidString,
     setting,
 )
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.files.sink.avro import missing_library
 from penstock.connectors.files.source.archive import HEADERS, KEYS

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from penstock.api import BackfillPart, BackfillSpan, Chunk, CumulativeSum, FrameSourceTask, RetryPolicy, SourceFrame
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.connectors.files.source.archive import Archive, JoinedReader, commit_of
 from penstock.connectors.files.source.backfill import FilesBackfill
 from penstock.connectors.files.source.connector import TASK, TASKS

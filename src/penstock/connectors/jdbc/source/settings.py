@@ -13,8 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Final
 
 from penstock.config import ConfigType, Importance, NonEmptyString, Password, Range, setting
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.connectors.jdbc.connection_settings import ConnectionConfig, any_case
 from penstock.connectors.jdbc.mappings import NumericMapping, TimestampGranularity
 from penstock.connectors.jdbc.source.column_mappings import ColumnMapping

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from penstock.api import SinkFrame, TopicPartition, isolate
 from penstock.api.arrow import is_text, one_array
-from penstock.config.patterns.java_pattern import JavaPattern
+from penstock.config.java_pattern import JavaPattern
 from penstock.connectors.setting_values import OnNull
 from penstock.connectors.tables.lake import Lake
 from penstock.connectors.tables.places import open_lake

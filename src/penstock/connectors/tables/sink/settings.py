@@ -21,8 +21,7 @@ from penstock.config import (
     ValidString,
     setting,
 )
-from penstock.config.patterns.java_pattern import JavaPattern
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import JavaPattern, compile_java
 from penstock.connectors.files.columns import METADATA
 from penstock.connectors.setting_values import OnNull
 from penstock.connectors.tables.places import LakeConfig, TableFormat, terms

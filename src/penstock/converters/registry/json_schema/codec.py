@@ -21,7 +21,7 @@ from jsonschema import FormatChecker, validators
 from jsonschema.exceptions import SchemaError, ValidationError
 from jsonschema.validators import Draft7Validator, validator_for
 
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.converters.registry.json_schema.parsing import connect_schema, parsed_schema, schemas_by_name
 from penstock.converters.registry.json_schema.writing import (
     Convert,

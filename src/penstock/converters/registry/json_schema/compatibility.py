@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.config.patterns.translation import compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.converters.registry.json_schema.parsing import Criteria, Criterion, schemas_by_name
 
 Parsed = tuple[Any, Mapping[str, str]]

@@ -7,7 +7,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.data import SchemaBuilder, Struct, Type
 from penstock.errors import DataException, SchemaBuilderException
-from penstock.transforms.fields.flatten import FlattenValue
+from penstock.transforms.restructuring import FlattenValue
 
 
 def flat(value, schema=None, **config):

@@ -1,11 +1,10 @@
-"""Cast: converts fields, or the whole key or value, to another primitive type, by the rules of Java.
+"""Transforms that change the type or the schema of a key, a value or its fields: Cast and SetSchemaMetadata.
 
-Classes ``CastKey`` and ``CastValue``. Main functions: ``cast_typed`` for columns; ``cast_value`` (a value, also the
-default of a schema), ``cast_schema`` and ``parse_spec``. Integers wrap; floats saturate at the limits of int64 or int32
-and then wrap to narrower types; strings are parsed as by Java's ``parseInt`` and ``parseDouble``; numbers print as in
-Java.
+Cast follows Java: integers wrap; floats saturate at the limits of int64 or int32 and then wrap to narrower types;
+strings are parsed as by ``parseInt`` and ``parseDouble``; numbers print as in Java.
 
-Thread: configured once; ``step`` and ``apply`` on a pipeline thread. Source: org.apache.kafka.connect.transforms.Cast.
+Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: Cast and SetSchemaMetadata of org.apache.kafka.connect.transforms.
 """
 
 from __future__ import annotations
@@ -22,6 +21,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from pyspark.sql import functions as F
 
+from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, LambdaValidator, setting
 from penstock.data import (
     Date,
@@ -47,13 +47,23 @@ from penstock.pipeline.columns.java_dates.parsing import ascii_digits_column
 from penstock.pipeline.columns.layout import CLEAN_SCALAR, Layout, LayoutKind, logical_name
 from penstock.pipeline.plan.frame_values import java_text
 from penstock.pipeline.plan.map_structs import ValueDescription
-from penstock.pipeline.plan.step import NameColumn, SideName, StepFault, unnamed
+from penstock.pipeline.plan.step import NameColumn, Shape, Side, SideName, StepFault, StepPlan, unnamed
 from penstock.transforms.definition import StockTransform, null_replacement, pair, replaces_nulls
-from penstock.transforms.fields.definition import OfChanges
-from penstock.transforms.fields.selection import Change, copy_basics
+from penstock.transforms.fields import (
+    NO_FIELDS,
+    Change,
+    FieldSelection,
+    Nulls,
+    OfChanges,
+    OfFields,
+    copy_basics,
+    side_of,
+    with_side,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
 
 SUPPORTED: Final = "INT8, INT16, INT32, INT64, FLOAT32, FLOAT64, BOOLEAN, STRING"
 INPUTS: Final = frozenset(
@@ -546,6 +556,8 @@ class Casts(OfChanges):
 
 
 class _Cast(StockTransform[CastConfig]):
+    """Converts fields, or the whole key or value, to another primitive type, by the rules of Java."""
+
     settings = CastConfig
 
     def define(self, config: CastConfig) -> Casts:
@@ -554,3 +566,81 @@ class _Cast(StockTransform[CastConfig]):
 
 
 CastKey, CastValue = pair(_Cast)
+
+
+_NO_SCHEMA: Final = "Schema required for [updating schema metadata]"
+
+
+class SetSchemaMetadataConfig(AbstractConfig):
+    """The settings of ``SetSchemaMetadata``."""
+
+    schema_name: str | None = setting(default=None, importance=Importance.HIGH, doc="Schema name to set.")
+    schema_version: int | None = setting(default=None, importance=Importance.HIGH, doc="Schema version to set.")
+    replace_null_with_default: bool | None = null_replacement()
+
+
+@dataclass(frozen=True)
+class SetMetadata(OfFields):
+    """Sets name and version of the schema of the key or value."""
+
+    side: SideName
+    name: str | None
+    version: int | None
+    defaults: bool
+    purpose: ClassVar[str] = "updating schema metadata"
+    nulls: ClassVar[Nulls] = Nulls.CHANGE
+    schema_first: ClassVar[bool] = True
+
+    def select(self, schema: Schema) -> FieldSelection:
+        """See ``OfFields``."""
+        if schema.type is not Type.STRUCT:
+            raise DataException(NO_FIELDS)
+        updated = Schema(
+            schema.type,
+            optional=schema.optional,
+            default=schema.default,
+            name=schema.name if self.name is None else self.name,
+            version=schema.version if self.version is None else self.version,
+            doc=schema.doc,
+            parameters=schema.parameters,
+            fields=schema.fields,
+        )
+        return FieldSelection.of_all(updated, schema.fields, self.defaults)
+
+    def unfit(self, shape: Shape) -> StepPlan | None:
+        """See ``OfFields``. A value without a schema is a fault of its record; a value that contradicts its schema is
+        not.
+        """
+        known = shape.side(self.side)
+        if known.absent:
+            return StepPlan(shape)
+        if known.schema is None:
+            return self.failing(shape, _NO_SCHEMA)
+        if known.physical.form is LayoutKind.STRUCT:
+            return None
+        schema = self.selected(known.schema).schema
+        return StepPlan(shape.with_side(self.side, Side.of(schema, known.physical, present=known.present)))
+
+    def apply(self, record: R) -> R | None:
+        """See ``Definition``."""
+        schema, value = side_of(record, self.side)
+        if schema is None and value is not None:
+            raise DataException(_NO_SCHEMA)
+        if schema is None or value is None or isinstance(value, Struct):
+            return super().apply(record)
+        return with_side(record, self.side, self.selected(schema).schema, value)
+
+
+class _SetSchemaMetadata(StockTransform[SetSchemaMetadataConfig]):
+    """Gives the schema of the key or value a name, a version or both."""
+
+    settings = SetSchemaMetadataConfig
+
+    def define(self, config: SetSchemaMetadataConfig) -> SetMetadata:
+        defaults = replaces_nulls(config.replace_null_with_default)
+        if config.schema_name is None and config.schema_version is None:
+            raise ConfigException("Neither schema name nor version configured")
+        return SetMetadata(self.side, config.schema_name, config.schema_version, defaults)
+
+
+SetSchemaMetadataKey, SetSchemaMetadataValue = pair(_SetSchemaMetadata)

@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final, NoReturn
 
-from penstock.config.patterns.char_classes import (
+from penstock.config.char_classes import (
     DIGITS,
     HORIZONTAL,
     NONE,

@@ -8,7 +8,7 @@ from penstock.api import SinkRecord
 from penstock.data import Date, SchemaBuilder, Struct, Time, Timestamp
 from penstock.errors import ConfigException, ConnectException, DataException
 from penstock.transforms.definition import NullPointerError
-from penstock.transforms.types.timestamp_converter import TimestampConverterValue
+from penstock.transforms.timestamp_converter import TimestampConverterValue
 
 MOMENT = datetime(2017, 1, 3, 6, 30, 1, 864_000, UTC)
 MILLIS = 1483425001864

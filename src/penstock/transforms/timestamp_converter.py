@@ -39,8 +39,7 @@ from penstock.pipeline.columns.temporal import date_of_days, datetime_of_millis,
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of
 from penstock.pipeline.plan.step import NameColumn, Shape, SideName, StepFault
 from penstock.transforms.definition import NullPointerError, StockTransform, null_replacement, pair, replaces_nulls
-from penstock.transforms.fields.definition import Nulls, OfChanges
-from penstock.transforms.fields.selection import Change, FieldSelection, copy_basics
+from penstock.transforms.fields import Change, FieldSelection, Nulls, OfChanges, copy_basics
 from penstock.transforms.topics import check_date_pattern
 
 if TYPE_CHECKING:
@@ -454,6 +453,8 @@ class Convert(OfChanges):
 
 
 class _TimestampConverter(StockTransform[TimestampConverterConfig]):
+    """Converts a field, or the whole key or value, to another representation of a timestamp."""
+
     settings = TimestampConverterConfig
 
     def __init__(self, clock: Callable[[], float] = system_time.time) -> None:

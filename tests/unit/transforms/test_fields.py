@@ -9,8 +9,8 @@ from penstock.api import SinkRecord
 from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import DataException
 from penstock.pipeline.plan.step import StepFault
-from penstock.transforms.fields.selection import Change, FieldSelection, Pick
-from penstock.transforms.types.cast import CastKey, CastValue
+from penstock.transforms.fields import Change, FieldSelection, Pick
+from penstock.transforms.types import CastKey, CastValue
 
 OPTIONAL = SchemaBuilder.string().optional().build()
 DEFAULT = SchemaBuilder.string().optional().default_value("d").build()
@@ -60,7 +60,7 @@ def test_a_null_is_refused_where_the_new_schema_requires_a_value():
 
 
 def test_the_classes_for_keys_and_values_are_like_any_other():
-    assert (CastKey.__name__, CastKey.__module__, CastKey.side) == ("CastKey", "penstock.transforms.types.cast", "key")
+    assert (CastKey.__name__, CastKey.__module__, CastKey.side) == ("CastKey", "penstock.transforms.types", "key")
     assert CastValue.java_name == "org.apache.kafka.connect.transforms.Cast$Value"
 
     transform = CastValue()

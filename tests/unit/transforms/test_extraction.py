@@ -5,7 +5,7 @@ import pytest
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.transforms.definition import NullPointerError
-from penstock.transforms.fields.paths import NoStepsError, parse_path, split_path
+from penstock.transforms.extraction import NoStepsError, parse_path, split_path
 
 INNER = SchemaBuilder.struct().field("b", INT32_SCHEMA).field("s", OPTIONAL_STRING_SCHEMA).optional().build()
 OUTER = SchemaBuilder.struct().field("a", INNER).field("n", INT32_SCHEMA).build()

@@ -8,7 +8,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.data import Decimal, SchemaBuilder, Struct, Timestamp
 from penstock.errors import ConfigException, DataException
-from penstock.transforms.fields.mask_field import MaskFieldValue
+from penstock.transforms.field_values import MaskFieldValue
 
 
 def mask(value, schema=None, **config):
