@@ -21,7 +21,7 @@ from typing import Any, Final
 from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
-from penstock.assignors.assignment import NOTHING, LeaderMemory, Round, RoundPlan, Units, assign
+from penstock.assignors.assignment import LeaderMemory, Round, RoundPlan, assign
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -30,6 +30,7 @@ from penstock.assignors.connect_protocol import (
     encode_metadata,
 )
 from penstock.model import ConnectorTaskId
+from penstock.model.states import NOTHING, Units
 
 _PROGRAM: Final = "org.apache.kafka.connect.runtime.distributed.Assignments"
 #: Sets of Java give these names back in their order, in which ours come, too.

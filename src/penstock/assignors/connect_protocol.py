@@ -20,9 +20,9 @@ from dataclasses import dataclass, replace
 from enum import Enum, IntEnum
 from typing import Final
 
-from penstock.assignors.assignment import NOTHING, Units
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId
+from penstock.model.states import NOTHING, Units
 
 #: Stands for the connector itself in a list of tasks.
 _CONNECTOR: Final = -1

@@ -28,7 +28,6 @@ from penstock.errors import (
 )
 from penstock.herder.control_plane import ControlPlane, Created, plain
 from penstock.herder.known_secrets import still_secret
-from penstock.herder.membership import Unit, connector_of
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.cluster_config import (
     ConfiguredConnector,
@@ -40,6 +39,7 @@ from penstock.model.cluster_config import (
     task_entries,
 )
 from penstock.model.payloads import ConnectorView
+from penstock.model.states import Unit, connector_of
 from penstock.stores.interface import StatusStore
 from penstock.validation.config_infos import check_known
 from penstock.validation.settings import placeholder_warnings

@@ -23,11 +23,12 @@ from penstock.errors import ConflictException, NotFoundException, ProducerFenced
 from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
-from penstock.herder.membership import Membership, Unit, connector_of, spec_of
+from penstock.herder.membership import Membership, spec_of
 from penstock.herder.running import Running, TaskOwnership
 from penstock.model import ConnectorTaskId
 from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Entry, Properties
 from penstock.model.payloads import ConnectorInfo, ConnectorView
+from penstock.model.states import Unit, connector_of
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.validation.config_infos import Redaction, masked, masked_tasks, unmasked
 from penstock.validation.validator import ConfigurationValidator

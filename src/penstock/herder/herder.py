@@ -23,7 +23,6 @@ from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.control_plane import ClusterMember, ControlPlane, Created, Health, HerderParts, Views
 from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
-from penstock.herder.membership import Unit, connector_of
 from penstock.herder.offset_changes import AlterRequest, OffsetChanges, OffsetEntry
 from penstock.herder.queries import Questions, progress_of
 from penstock.herder.running import Running, RunningParts
@@ -40,6 +39,7 @@ from penstock.model.cluster_config import (
     logger_entries,
 )
 from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits
+from penstock.model.states import Unit, connector_of
 from penstock.telemetry.waits import Standstill, connector_owner, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
 

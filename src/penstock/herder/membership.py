@@ -14,13 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from penstock.assignors.assignment import Units
 from penstock.errors import ConflictException, ConnectException
-from penstock.model import ConnectorTaskId, TargetState
+from penstock.model import TargetState
 from penstock.model.cluster_config import ClusterConfig, Properties
-
-Unit: TypeAlias = str | ConnectorTaskId
-"""A connector by its name, or a task."""
+from penstock.model.states import Unit, Units, all_units, connector_of
 
 
 @dataclass(frozen=True)
@@ -56,11 +53,6 @@ class AssignedTask:
 
 
 Spec: TypeAlias = AssignedConnector | AssignedTask
-
-
-def connector_of(unit: Unit) -> str:
-    """The connector of a unit: itself, or that of the task."""
-    return unit if isinstance(unit, str) else unit.connector
 
 
 def spec_of(config: ClusterConfig, unit: Unit, turn: int, *, fenced: bool = False) -> Spec | None:
@@ -202,9 +194,3 @@ class SoleMember:
 
     async def close(self) -> None:
         """See ``Membership``."""
-
-
-def all_units(task_counts: Mapping[str, int]) -> Units:
-    """Every connector and task, by the number of tasks that each connector has."""
-    tasks = (ConnectorTaskId(name, number) for name, count in task_counts.items() for number in range(count))
-    return Units(tuple(task_counts), tuple(tasks))

@@ -21,13 +21,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final, Generic, Protocol, TypeVar
 
-from penstock.assignors.assignment import Units
 from penstock.errors import NotFoundException
 from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.loop import HerderLoop
-from penstock.herder.membership import AssignedConnector, AssignedTask, Spec, Unit, connector_of
+from penstock.herder.membership import AssignedConnector, AssignedTask, Spec
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import Properties
+from penstock.model.states import Unit, Units, connector_of
 from penstock.worker.connector.runner import PreemptedException
 from penstock.worker.task.slot import (
     TaskRequest,

@@ -8,11 +8,11 @@ failure; ``Progress``, as a task reports it. Values; any thread.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 
 class State(Enum):
@@ -96,6 +96,84 @@ class ConnectorTaskId(NamedTuple):
     def to_json(self) -> dict[str, object]:
         """The shape used by REST: ``{"connector": ..., "task": ...}``."""
         return {"connector": self.connector, "task": self.task}
+
+
+Unit: TypeAlias = str | ConnectorTaskId
+"""A connector by its name, or a task."""
+
+
+@dataclass(frozen=True)
+class Units:
+    """Connectors and tasks, each once, in the order in which they were named.
+
+    The order decides which units a worker gives back first. Two are equal if they hold the same units in the same
+    order.
+
+    >>> Units.of(["a", "b", "a"]) - Units.of(["b"])
+    Units(connectors=('a',), tasks=())
+    """
+
+    connectors: tuple[str, ...] = ()
+    tasks: tuple[ConnectorTaskId, ...] = ()
+
+    @classmethod
+    def of(cls, connectors: Iterable[str] = (), tasks: Iterable[ConnectorTaskId] = ()) -> Units:
+        """Creates units; a unit that is named twice counts once, at its first position."""
+        return cls(tuple(dict.fromkeys(connectors)), tuple(dict.fromkeys(tasks)))
+
+    @classmethod
+    def union(cls, several: Iterable[Units]) -> Units:
+        """The units of all these, each once."""
+        listed = list(several)
+        return cls.of(
+            (one for units in listed for one in units.connectors), (one for units in listed for one in units.tasks)
+        )
+
+    def __add__(self, other: Units) -> Units:
+        return Units.union((self, other))
+
+    def __sub__(self, other: Units) -> Units:
+        gone_connectors, gone_tasks = set(other.connectors), set(other.tasks)
+        return self._only(lambda one: one not in gone_connectors, lambda one: one not in gone_tasks)
+
+    def __and__(self, other: Units) -> Units:
+        connectors, tasks = set(other.connectors), set(other.tasks)
+        return self._only(connectors.__contains__, tasks.__contains__)
+
+    def __bool__(self) -> bool:
+        return bool(self.connectors or self.tasks)
+
+    def __len__(self) -> int:
+        return len(self.connectors) + len(self.tasks)
+
+    def __iter__(self) -> Iterator[str | ConnectorTaskId]:
+        yield from self.connectors
+        yield from self.tasks
+
+    def of_connectors(self, names: Container[str]) -> Units:
+        """The units of these connectors."""
+        return self._only(lambda one: one in names, lambda one: one.connector in names)
+
+    def ordered(self) -> Units:
+        """The same units, connectors by name and tasks by connector and number."""
+        return Units(tuple(sorted(self.connectors)), tuple(sorted(self.tasks)))
+
+    def _only(self, connector: Callable[[str], bool], task: Callable[[ConnectorTaskId], bool]) -> Units:
+        return Units(tuple(filter(connector, self.connectors)), tuple(filter(task, self.tasks)))
+
+
+NOTHING = Units()
+
+
+def connector_of(unit: Unit) -> str:
+    """The connector of a unit: itself, or that of the task."""
+    return unit if isinstance(unit, str) else unit.connector
+
+
+def all_units(task_counts: Mapping[str, int]) -> Units:
+    """Every connector and task, by the number of tasks that each connector has."""
+    tasks = (ConnectorTaskId(name, number) for name, count in task_counts.items() for number in range(count))
+    return Units(tuple(task_counts), tuple(tasks))
 
 
 @dataclass(frozen=True, slots=True)

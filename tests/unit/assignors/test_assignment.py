@@ -6,8 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.assignors.assignment import NOTHING, LeaderMemory, Round, Units, assign
+from penstock.assignors.assignment import LeaderMemory, Round, assign
 from penstock.model import ConnectorTaskId
+from penstock.model.states import NOTHING, Units
 
 DELAY_MS = 5_000
 

@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.assignors.assignment import NOTHING, Units
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -21,6 +20,7 @@ from penstock.assignors.connect_protocol import (
     offered,
 )
 from penstock.model import ConnectorTaskId
+from penstock.model.states import NOTHING, Units
 
 URL = "http://127.0.0.1:28411/"
 FIRST = bytes.fromhex("00020017687474703a2f2f3132372e302e302e313a32383431312f000000000000000cffffffff")

@@ -1,7 +1,8 @@
 """The eager protocol deals out everything in turns."""
 
-from penstock.assignors.assignment import Units, assign_eagerly
+from penstock.assignors.assignment import assign_eagerly
 from penstock.model import ConnectorTaskId
+from penstock.model.states import Units
 
 
 def test_connectors_then_tasks_go_to_the_members_in_turns():

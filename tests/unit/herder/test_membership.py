@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.herder.membership import AssignedConnector, AssignedTask, all_units, spec_of
+from penstock.herder.membership import AssignedConnector, AssignedTask, spec_of
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import (
     ClusterConfig,
@@ -14,6 +14,7 @@ from penstock.model.cluster_config import (
     target_entries,
     task_entries,
 )
+from penstock.model.states import all_units
 
 A = {"name": "a", "connector.class": "X"}
 T0, T1 = ConnectorTaskId("a", 0), ConnectorTaskId("a", 1)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from penstock.assignors.assignment import NOTHING, LeaderMemory, Units
+from penstock.assignors.assignment import LeaderMemory
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -31,10 +31,11 @@ from penstock.assignors.connect_protocol import (
 from penstock.errors import ConnectException, KafkaException
 from penstock.herder.cluster.rounds import Dealt, LedRound, plan_round
 from penstock.herder.control_plane import ControlPlane
-from penstock.herder.membership import NotHereException, RebalanceExpectedException, Unit, all_units
+from penstock.herder.membership import NotHereException, RebalanceExpectedException
 from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, RoundJoined
 from penstock.kafka.group.session import GroupMetrics
 from penstock.model.cluster_config import ClusterConfig
+from penstock.model.states import NOTHING, Unit, Units, all_units
 from penstock.settings import DistributedSettings
 
 log = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from penstock.assignors.assignment import NOTHING, LeaderMemory, Round, Units, assign, assign_eagerly
+from penstock.assignors.assignment import LeaderMemory, Round, assign, assign_eagerly
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -28,8 +28,8 @@ from penstock.assignors.connect_protocol import (
     decode_metadata,
     encode_assignment,
 )
-from penstock.herder.membership import Unit, all_units
 from penstock.model.cluster_config import ClusterConfig
+from penstock.model.states import NOTHING, Unit, Units, all_units
 
 log = logging.getLogger(__name__)
 

@@ -29,9 +29,10 @@ from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
 from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import Verifier
 from penstock.herder.control_plane import ControlPlane
-from penstock.herder.membership import AssignedTask, NotHereException, Unit, all_units
+from penstock.herder.membership import AssignedTask, NotHereException
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged, task_entries
+from penstock.model.states import Unit, all_units
 
 log = logging.getLogger(__name__)
 

@@ -3,13 +3,13 @@
 import pytest
 
 from penstock.api import SampleWindow
-from penstock.assignors.assignment import Units
 from penstock.assignors.connect_protocol import Subprotocol
 from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
 from penstock.herder.cluster.member import GroupPlace
 from penstock.kafka.group.events import RoundJoined
 from penstock.kafka.group.session import GroupMetrics, Timed
 from penstock.model import ConnectorTaskId
+from penstock.model.states import Units
 from penstock.telemetry import Metrics
 from penstock.telemetry.metrics import metrics_text
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import pytest
 from differential.cluster import units_of
 
-from penstock.assignors.assignment import NOTHING, LeaderMemory, Units
+from penstock.assignors.assignment import LeaderMemory
 from penstock.assignors.connect_protocol import (
     Assignment,
     AssignmentError,
@@ -17,9 +17,9 @@ from penstock.assignors.connect_protocol import (
     encode_metadata,
 )
 from penstock.herder.cluster.rounds import LedRound, plan_round
-from penstock.herder.membership import all_units
 from penstock.model import ConnectorTaskId
 from penstock.model.cluster_config import ClusterConfig, ConfiguredConnector
+from penstock.model.states import NOTHING, Units, all_units
 
 _FILE = Path(__file__).parents[3] / "data" / "cluster" / "rounds.jsonl"
 SCENARIOS = [one for one in map(json.loads, _FILE.read_text("ascii").splitlines()) if "rounds" in one["case"]]
