@@ -21,8 +21,8 @@ from typing import Any, Final
 from benchmarks.java_source import NoCompilerError
 
 from differential.java import java_answers
-from penstock.assignors.assignment import LeaderMemory, Round, RoundPlan, assign
-from penstock.assignors.connect_protocol import (
+from penstock.herder.cluster.assignment import LeaderMemory, Round, RoundPlan, assign
+from penstock.herder.cluster.connect_protocol import (
     Assignment,
     AssignmentError,
     MemberMetadata,

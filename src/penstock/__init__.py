@@ -5,7 +5,7 @@ Authors of connectors, transforms and converters import ``penstock.api``, ``pens
 imports from those below it only):
 
 - ``cli``: the commands, which put a worker together; ``rest``: the REST API.
-- ``herder``: what should run; ``assignors`` deals it out to the workers of a group, ``validation`` checks it before.
+- ``herder``: what should run, and on which worker of a group; ``validation`` checks it before.
 - ``worker``: what runs, the loops of connectors and tasks.
 - ``stores``: what outlives a worker: source offsets, configurations, states.
 - ``connectors``: the built-in ones, written as a user's would be.

@@ -17,8 +17,7 @@ from penstock.herder import Herder, HerderParts, SoleMember
 from penstock.herder.control_plane import Health
 from penstock.kafka.settings.client import admin_settings
 from penstock.model import ConnectorType, State
-from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillShare
-from penstock.model.payloads import PreviewRequest
+from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRange, BackfillShare, PreviewRequest
 from penstock.plugins import Plugins
 from penstock.stores.config import ConnectorStore, LocalConfigStore
 from penstock.stores.offsets import MemoryOffsetStore, OffsetReader

@@ -9,8 +9,8 @@ Start from:
   record or as columns.
 - ``BackfillSpan`` and ``BackfillPart`` (``source``): a range of a source that is read once more.
 - ``arrow`` and ``spark_types``: conversion between their types and schemas.
-- ``Transformation``, ``FrameTransformation``, ``Predicate`` (``transform``), ``Converter`` and ``HeaderConverter``
-  (``converter``): the chain between a task and Kafka.
+- ``Transformation``, ``FrameTransformation``, ``Predicate``, ``Converter`` and ``HeaderConverter`` (``transform``): the
+  chain between a task and Kafka.
 - ``PluginMetrics`` (``metrics``) and ``RestExtension`` (``rest``): a plugin's own metrics and REST paths.
 
 Data types are in ``penstock.data``, settings in ``penstock.config``, errors in ``penstock.errors``. ``penstock.worker``
@@ -30,10 +30,7 @@ from penstock.api.connector import (
     SourceConnectorContext,
     Task,
 )
-from penstock.api.converter import Converter, HeaderConverter
-from penstock.api.frames.frame import Frame, SinkFrame, SourceFrame, ValueForm
-from penstock.api.frames.gathering import FrameGatherer
-from penstock.api.frames.rows import Rows, isolate
+from penstock.api.frames.frame import Frame, FrameGatherer, Rows, SinkFrame, SourceFrame, ValueForm, isolate
 from penstock.api.metrics import (
     Avg,
     CumulativeCount,
@@ -80,7 +77,14 @@ from penstock.api.source import (
     TransactionBoundary,
     TransactionContext,
 )
-from penstock.api.transform import BaseTransformation, FrameTransformation, Predicate, Transformation
+from penstock.api.transform import (
+    BaseTransformation,
+    Converter,
+    FrameTransformation,
+    HeaderConverter,
+    Predicate,
+    Transformation,
+)
 
 __all__ = [
     "UNCHANGED",

@@ -18,8 +18,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, overload
 
 from penstock.api.connector import Task, TaskContext
-from penstock.api.frames.frame import SinkFrame, ValueForm
-from penstock.api.frames.rows import OF_NO_ROW, Rows
+from penstock.api.frames.frame import OF_NO_ROW, Rows, SinkFrame, ValueForm
 from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import ConnectException, IllegalWorkerStateException, OwnershipLostException, RetriableException

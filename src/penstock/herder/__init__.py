@@ -6,9 +6,9 @@ Start from:
   with futures, reads come from an immutable snapshot (``control_plane``).
 - ``ConfigurationChanges`` and ``Restarts`` (``changes``), ``Questions`` (``queries``), ``OffsetChanges``
   (``offset_changes``): a class for each kind of request.
-- ``Reconfiguration`` (``changes``): asks connectors for the configurations of their tasks.
-- ``Membership`` (``membership``): the part of the configuration that runs here; ``spec_of`` next to it: the settings of
-  one instance; ``Running`` (``running``): starts and stops instances to match.
+- ``Reconfiguration`` (``changes``): asks connectors for the configurations of their tasks. ``ConnectorFacts``
+  (``connector_facts``): what their classes say.
+- ``spec_of`` (``running``): the settings of one instance; ``Running`` next to it starts and stops instances to match.
 - ``cluster``: a herder as a member of a group of workers.
 
 The configuration is a ``ClusterConfig`` of ``penstock.model``, kept by a store of ``penstock.stores``, and checked by
@@ -17,6 +17,6 @@ The configuration is a ``ClusterConfig`` of ``penstock.model``, kept by a store 
 
 from penstock.herder.control_plane import Created, Health, HerderParts
 from penstock.herder.herder import Herder
-from penstock.herder.membership import SoleMember
+from penstock.herder.running import SoleMember
 
 __all__ = ["Created", "Health", "Herder", "HerderParts", "SoleMember"]

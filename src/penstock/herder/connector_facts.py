@@ -1,32 +1,35 @@
-"""The facts from connector classes: source or sink, the most tasks, the secret settings.
+"""The facts from connector classes (source or sink, the most tasks, the secret settings), and each connector's secrets.
 
-Main type: ``ConnectorFacts``. A configuration comes checked from a request to this worker, or unchecked from a store.
-Finding the facts runs users' code, so it happens on separate threads, once for each configuration; before that, and if
-a class is missing, all settings other than Connect's own are hidden.
-
-Thread: ``find`` and ``learn`` are called on the herder's thread; ``known`` from any.
+Finding facts (``ConnectorFacts``) runs users' code, so it happens on separate threads, once for each configuration;
+before that, and if a class is missing, all settings other than Connect's own are hidden. ``KnownSecrets`` also knows
+the values of placeholders, noted when connectors and tasks start, so that their errors do not reveal them.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from penstock.errors import ConnectException, KafkaException
 from penstock.herder.loop import HerderLoop
 from penstock.model import ConnectorType
-from penstock.model.cluster_config import Properties
+from penstock.model.cluster_config import ConfiguredConnector, Properties
 from penstock.settings import CONNECTOR, SINK, SOURCE
+from penstock.validation.config_infos import Redaction, is_secret_name, provided_values
 from penstock.validation.validator import Checked, ConfigurationValidator
 
 #: Settings of Connect itself, none of which is a secret.
 _OPEN: Final = CONNECTOR.keys.keys() | SOURCE.keys.keys() | SINK.keys.keys()
-
 #: The number of configurations that are examined at the same time: each takes a thread.
 _AT_ONCE: Final = 4
 #: The number of configurations of one connector whose facts are kept.
 _REMEMBERED: Final = 4
+#: The number of kept placeholder values of one connector; providers may return another value each time.
+_MOST_VALUES: Final = 1_000
+#: The number of kept names of former settings of one connector.
+_MOST_NAMES: Final = 1_000
 
 
 def unknown(config: Mapping[str, str | None]) -> Checked:
@@ -118,3 +121,66 @@ class ConnectorFacts:
     async def _ask(self, name: str, ask: Callable[[], Checked]) -> Checked:
         async with self._asking:
             return await self._loop.off_loop(f"facts-{name}", ask)
+
+
+def still_secret(before: ConfiguredConnector, then: Checked, now: Checked) -> frozenset[str]:
+    """The settings that were secrets of a connector and would be visible after the change.
+
+    Args:
+        before: The present connector, with its kept secret names.
+        then: The facts of its present configuration.
+        now: The facts of the next configuration.
+    """
+    given = {name for name, text in before.config.items() if text}
+    lost = (given & then.secrets) - now.secrets
+    if then.type is ConnectorType.UNKNOWN:
+        # All were hidden because the secrets were unknown; a setting with a definition now is no secret.
+        lost -= now.defined
+    found = {name for name in before.secrets | lost if not is_secret_name(name)}
+    return frozenset(sorted(found, key=lambda name: (name not in given, name))[:_MOST_NAMES])
+
+
+class KnownSecrets:
+    """The known secrets of all connectors.
+
+    Args:
+        facts: The facts of their classes.
+    """
+
+    def __init__(self, facts: ConnectorFacts) -> None:
+        self._facts = facts
+        self._lock = threading.Lock()
+        self._provided: dict[str, dict[str, str]] = {}
+
+    def names(self, name: str, known: ConfiguredConnector) -> frozenset[str]:
+        """The secret settings of a connector, in addition to those with a secret's name."""
+        return self._facts.known(name, known.config).secrets | known.secrets
+
+    def note(self, name: str, given: Mapping[str, str], resolved: Mapping[str, str]) -> None:
+        """Notes the values of the placeholders of a connector or one of its tasks."""
+        values = provided_values(given, resolved)
+        if not values:
+            return
+        with self._lock:
+            found = {**self._provided.get(name, {})}
+            for value, placeholder in values.items():
+                found.pop(value, None)
+                found[value] = placeholder
+            self._provided[name] = dict(list(found.items())[-_MOST_VALUES:])
+
+    def forget(self, name: str) -> None:
+        """Forgets a deleted connector."""
+        with self._lock:
+            self._provided.pop(name, None)
+
+    def redaction(self, name: str, known: ConfiguredConnector | None) -> Redaction:
+        """Removes a connector's secrets, and the values of its placeholders, from texts."""
+        with self._lock:
+            provided = self._provided.get(name, {})
+        if known is None:
+            return Redaction(provided)
+        # If the class has not answered yet, a setting is hidden by its name; a value in a text could be any word.
+        checked = self._facts.known(name, known.config)
+        names = known.secrets if checked.type is ConnectorType.UNKNOWN else known.secrets | checked.secrets
+        values = [text for key, text in known.config.items() if text and (key in names or is_secret_name(key))]
+        return Redaction(provided, values)

@@ -20,11 +20,9 @@ from types import MappingProxyType
 from typing import Final, Protocol, TypeVar
 
 from penstock.errors import ConflictException, NotFoundException, ProducerFencedException
-from penstock.herder.connector_facts import ConnectorFacts
-from penstock.herder.known_secrets import KnownSecrets
+from penstock.herder.connector_facts import ConnectorFacts, KnownSecrets
 from penstock.herder.loop import HerderLoop
-from penstock.herder.membership import Membership, spec_of
-from penstock.herder.running import Running, TaskOwnership
+from penstock.herder.running import Membership, Running, TaskOwnership, spec_of
 from penstock.model import ConnectorTaskId
 from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Entry, Properties
 from penstock.model.payloads import ConnectorInfo, ConnectorView

@@ -17,17 +17,14 @@ from concurrent.futures import Future
 from typing import Any, TypeVar
 
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
-from penstock.herder.backfills import BackfillRequests
-from penstock.herder.changes import ConfigurationChanges, Reconfiguration, Restarts
-from penstock.herder.connector_facts import ConnectorFacts
+from penstock.herder.changes import BackfillRequests, ConfigurationChanges, Reconfiguration, Restarts
+from penstock.herder.connector_facts import ConnectorFacts, KnownSecrets
 from penstock.herder.control_plane import ClusterMember, ControlPlane, Created, Health, HerderParts, Views
-from penstock.herder.known_secrets import KnownSecrets
 from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_changes import AlterRequest, OffsetChanges, OffsetEntry
 from penstock.herder.queries import Questions, progress_of
 from penstock.herder.running import Running, RunningParts
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
-from penstock.model.backfill import BackfillRequest
 from penstock.model.cluster_config import (
     Change,
     ClusterConfig,
@@ -38,7 +35,7 @@ from penstock.model.cluster_config import (
     TasksCommitted,
     logger_entries,
 )
-from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits
+from penstock.model.payloads import BackfillRequest, ConnectorView, GivenRecord, PreviewLimits
 from penstock.model.states import Unit, connector_of
 from penstock.telemetry.waits import Standstill, connector_owner, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos

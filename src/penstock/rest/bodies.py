@@ -22,8 +22,7 @@ from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
 from penstock.herder.offset_changes import AlterRequest, OffsetEntry
 from penstock.model import TargetState
-from penstock.model.backfill import BackfillRange, BackfillRequest
-from penstock.model.payloads import GivenRecord, PreviewLimits
+from penstock.model.payloads import BackfillRange, BackfillRequest, GivenRecord, PreviewLimits
 
 #: The largest body that is read; configurations and offsets are far smaller.
 MAX_BODY_BYTES: Final = 8 * 1024 * 1024

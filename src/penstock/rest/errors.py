@@ -34,7 +34,7 @@ from penstock.errors import (
     NotReadyException,
     OffsetStoreException,
 )
-from penstock.herder.membership import NotHereException
+from penstock.herder.running import NotHereException
 from penstock.rest.services import RequestTimeout, forward, raw_path
 from penstock.threads import NoThreadException
 

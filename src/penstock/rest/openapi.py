@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from penstock.model.backfill import BackfillState
+from penstock.model.payloads import BackfillState
 from penstock.worker.task.waiting import REASONS
 
 Json = dict[str, Any]

@@ -23,8 +23,7 @@ from penstock.config import ConfigDef
 from penstock.config.providers import ConfigTransformer, TransformedConfig
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, State, TargetState
-from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillView
-from penstock.model.payloads import PreviewRequest
+from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillView, PreviewRequest
 from penstock.plugins import Plugins
 from penstock.settings.connector_definitions import CONNECTOR, SINK_RETRY_DELAY, SOURCE_RETRY, SOURCE_RETRY_DELAY
 from penstock.settings.plugin_classes import changed_code

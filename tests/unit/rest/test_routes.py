@@ -10,7 +10,7 @@ from testkit.doubles.control_plane import SINK, SOURCE
 from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.herder.membership import NotHereException, SoleMember
+from penstock.herder.running import NotHereException, SoleMember
 from penstock.rest.services import WorkerResponse
 
 B = "/connectors/a/backfill"

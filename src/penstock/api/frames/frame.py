@@ -1,10 +1,9 @@
 """Frames: batches of records as columns. ``SourceFrame``, ``SinkFrame``, and ``Frame`` for transforms.
 
-``rows`` selects rows and finds the bad ones; ``fields`` makes typed columns of fields.
+``isolate`` finds the rows that a system rejects; ``FrameGatherer`` collects frames until they fill a file. PySpark,
+PyArrow and NumPy are imported when they are used only: authors who use records need none of them.
 
-PySpark and PyArrow are imported for the type checker only: authors who use records need neither.
-
-Owning thread: none; a frame does not change after it has been handed over.
+Owning thread: the task's; a frame does not change after it has been handed over.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from penstock.api.frames.rows import Rows, row_numbers, runs_of
 from penstock.api.record import TopicPartition
 from penstock.data import Schema, Type
 from penstock.errors import IllegalWorkerStateException
@@ -25,9 +23,25 @@ if TYPE_CHECKING:
 
     from penstock.api.frames.fields import FieldTypes
     from penstock.api.sink import SinkTaskContext
+from typing import TYPE_CHECKING, TypeAlias
 
+from penstock.errors import KafkaRetriableException, RetriableException
+
+if TYPE_CHECKING:
+    import numpy as np
+
+import time
+from collections.abc import Collection
+
+from penstock.api.record import OffsetAndMetadata
+
+#: One row number, a list of row numbers, or a mask with True for selected rows: a list, a NumPy array, or a PyArrow
+#: array.
+Rows: TypeAlias = "int | Sequence[int] | Sequence[bool] | Any"
 #: The columns of ``SinkFrame.origin``.
 ORIGIN_COLUMNS: Final = ("topic", "partition", "offset")
+#: Errors of a write that have no bad row as their cause: the system is down or busy, or Spark is.
+OF_NO_ROW: Final = (RetriableException, KafkaRetriableException, OSError)
 #: Runs of rows at least this long on average are taken as slices; shorter ones are copied.
 _RUN_ROWS: Final = 128
 
@@ -208,12 +222,7 @@ class SourceFrame:
         """The number of rows, or None for a Spark DataFrame, because counting would run a job."""
         # Not an attribute of the value, because a DataFrame would ask Spark for its column names.
         data: Any = self.data
-        rows: int | None = data.num_rows if hasattr(type(data), "num_rows") else None
-        return rows
-
-
-def _has_field(schema: Schema, name: str) -> bool:
-    return schema.type is Type.STRUCT and schema.field(name) is not None
+        return int(data.num_rows) if hasattr(type(data), "num_rows") else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,7 +260,7 @@ class SinkFrame:
     spark: Callable[[], SparkSession] | None = field(default=None, repr=False)
     origin: pa.Table = field(default=None, repr=False)  # Never None after construction.
     continued: bool = field(default=False, repr=False)
-    # Marks that schemaless columns cannot express themselves; see ``schemaless_columns``. Same number of rows as the
+    # Marks that schemaless columns cannot express themselves; see ``fields``. Same number of rows as the
     # table.
     _marks: pa.Table = field(default=None, repr=False)
     # The reporter of bad rows, and the worker's message batch, which must live as long as the frame and its slices.
@@ -266,8 +275,7 @@ class SinkFrame:
     @property
     def num_rows(self) -> int:
         """The number of rows."""
-        rows: int = self.table.num_rows
-        return rows
+        return int(self.table.num_rows)
 
     def by_partition(self) -> dict[TopicPartition, SinkFrame]:
         """One frame for each source partition, in the order of their first rows.
@@ -370,8 +378,7 @@ class SinkFrame:
         Returns:
             A boolean Arrow array with one item for each row and no nulls.
         """
-        from penstock.api.frames.fields import split_path
-        from penstock.api.frames.schemaless_columns import present
+        from penstock.api.frames.fields import present, split_path
 
         return present(*self._with_marks(of), split_path(name))
 
@@ -384,7 +391,7 @@ class SinkFrame:
         Args:
             of: ``"value"`` or ``"key"``.
         """
-        from penstock.api.frames.schemaless_columns import field_names
+        from penstock.api.frames.fields import field_names
 
         return field_names(*self._with_marks(of))
 
@@ -398,8 +405,7 @@ class SinkFrame:
             name: The field, or path to one, as for ``fields``; None: the whole values.
             of: ``"value"`` or ``"key"``.
         """
-        from penstock.api.frames.fields import split_path
-        from penstock.api.frames.schemaless_columns import objects_at
+        from penstock.api.frames.fields import objects_at, split_path
 
         return objects_at(*self._with_marks(of), [] if name is None else split_path(name))
 
@@ -434,7 +440,10 @@ class SinkFrame:
 
     def _part(self, part: Callable[[pa.Table], pa.Table], end: int) -> SinkFrame:
         """Some of the rows; the last one is the row before ``end``."""
-        continued = self.continued if end == self.num_rows else end > 0 and self._is_one_message(end - 1)
+        continued = self.continued
+        if end < self.num_rows:
+            last, following = self.origin.slice(end - 1, 2).to_pylist() if end else (0, 1)
+            continued = last == following
         marks = None if self._marks is None else part(self._marks)
         return replace(self, table=part(self.table), origin=part(self.origin), continued=continued, _marks=marks)
 
@@ -449,10 +458,242 @@ class SinkFrame:
         """The marks of the key or value column, or None."""
         return None if self._marks is None or side not in self._marks.column_names else self._marks.column(side)
 
-    def _is_one_message(self, row: int) -> bool:
-        first, second = self.origin.slice(row, 2).to_pylist()
-        return bool(first == second)
-
     def _place_of(self, row: int) -> str:
         at = self.origin.slice(row, 1).to_pylist()[0]
         return ", ".join(f"{name} {value}" for name, value in at.items())
+
+
+def isolate(
+    write: Callable[[SinkFrame], object],
+    frame: SinkFrame,
+    *,
+    errors: type[Exception] | tuple[type[Exception], ...] = Exception,
+    report: Callable[[SinkFrame, Rows, BaseException], object] | None = None,
+) -> int:
+    """Writes a frame. If that fails, halves it until the bad rows are found, reports them, and writes the rest.
+
+    ``isolate`` calls ``write`` with the whole frame and, when it raises, with the first half, then the second, and so
+    on: always with parts of the frame, in order, never with an empty one. With k bad rows among n this takes about ``2
+    k log2(n)`` calls. It reports a single row that fails; with ``errors.tolerance=none`` that fails the task, after the
+    rows before it were written.
+
+    ``write`` must write all rows or none, for example in a transaction that it rolls back, or it must be idempotent:
+    the calls for the halves write again what a failed call left.
+
+    **Not halved** are errors without a bad row: ``RetriableException``, ``KafkaRetriableException``, ``OSError`` (a
+    broken connection), a lost Spark session, and any error that ``errors`` does not list. They are raised unchanged.
+    After the first two, ``put`` is called again with the same frame, whose first rows may be written already: a write
+    that is not idempotent must skip them (``SinkFrame.since``).
+
+    Args:
+        write: Writes one frame, or raises.
+        frame: The frame that ``put`` received, or a part of it.
+        errors: The errors that a bad row may cause; an outage of the system must not be among them.
+        report: Reports a row; None: ``context.report`` of the task that received the frame.
+
+    Returns:
+        The number of rows written.
+
+    Raises:
+        IllegalWorkerStateException: A row is bad, and the frame was made outside of a worker, without ``report``.
+    """
+    context = frame._context
+    tell = report if report is not None or context is None else context.report
+    # A function that called itself for the halves would be in a cycle, and the frame with it until the collector runs.
+    waiting, written = [frame], 0
+    while waiting:
+        part = waiting.pop()
+        if not part.num_rows:
+            continue
+        try:
+            write(part)
+        except errors as error:
+            if isinstance(error, OF_NO_ROW) or (context is not None and not context.blames_rows(error)):
+                raise
+            if part.num_rows == 1:
+                if tell is None:
+                    raise IllegalWorkerStateException(
+                        "Only a frame of a worker reports rows itself; give it a function: "
+                        "isolate(write, frame, report=...)"
+                    ) from error
+                tell(part, 0, error)
+                continue
+        else:
+            written += part.num_rows
+            continue
+        middle = part.num_rows // 2
+        waiting += [part.slice(middle), part.slice(0, middle)]
+    return written
+
+
+class FrameGatherer:
+    """Collects frames of a ``FrameSinkTask`` until there are enough rows, or until the first row has waited long
+    enough.
+
+    A task passes each frame to ``add``, checks ``is_due`` after that and periodically (``context.every``), writes
+    ``frames``, and then calls ``written``. Return ``safe`` from ``pre_commit``: it limits the offsets to the first
+    collected row. A frame that ``put`` receives again after ``RetriableException`` is collected once.
+
+    Args:
+        min_rows: Write when this many rows are collected.
+        max_wait_ms: Write when the first row has waited this long, in milliseconds.
+        max_bytes: Write when the rows take this much memory.
+        clock: Returns seconds; None: the monotonic clock.
+
+    Attributes:
+        frames: The collected frames, in order; none is empty.
+
+    Source: Penstock's own.
+
+    >>> import pyarrow as pa
+    >>> seconds = [0.0]
+    >>> held = FrameGatherer(10, 1000, clock=lambda: seconds[0])
+    >>> rows = pa.table({"topic": ["t"] * 4, "partition": [0] * 4, "offset": [3, 4, 5, 6], "value": [1, 2, 3, 4]})
+    >>> held.add(SinkFrame(rows, None, None))
+    >>> held.rows, held.is_due
+    (4, False)
+    >>> place = TopicPartition("t", 0)
+    >>> held.safe({place: OffsetAndMetadata(7)})[place].offset
+    3
+    >>> seconds[0] = 1.0
+    >>> held.is_due
+    True
+    >>> held.written()
+    >>> held.safe({place: OffsetAndMetadata(7)})[place].offset
+    7
+    """
+
+    def __init__(
+        self,
+        min_rows: int,
+        max_wait_ms: int,
+        *,
+        max_bytes: int = 128 << 20,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.frames: list[SinkFrame] = []
+        self._min_rows = min_rows
+        self._max_wait_s = max_wait_ms / 1000
+        self._max_bytes = max_bytes
+        self._clock = clock or time.monotonic
+        self._since = 0.0
+        self._last: object = None
+
+    @property
+    def rows(self) -> int:
+        """The number of collected rows."""
+        return sum(frame.num_rows for frame in self.frames)
+
+    @property
+    def nbytes(self) -> int:
+        """The memory of the collected columns, in bytes."""
+        return sum(frame.table.nbytes for frame in self.frames)
+
+    @property
+    def is_due(self) -> bool:
+        """True if it is time to write the collected rows."""
+        if not self.frames:
+            return False
+        waited_s = self._clock() - self._since
+        return self.rows >= self._min_rows or waited_s >= self._max_wait_s or self.nbytes >= self._max_bytes
+
+    def add(self, frame: SinkFrame) -> None:
+        """Collects a frame. A frame that ``put`` receives again is not collected twice."""
+        if frame.table is self._last:
+            return
+        self._last = frame.table
+        if not frame.num_rows:
+            return
+        if not self.frames:
+            self._since = self._clock()
+        self.frames.append(frame)
+
+    def written(self, count: int | None = None) -> None:
+        """Drops the first frames, which are now in the target; None: drops all frames."""
+        del self.frames[:count]
+        self._since = self._clock()
+
+    def done(self) -> None:
+        """Marks the end of ``put``: the next frame is a new one, even if it looks the same."""
+        self._last = None
+
+    def safe(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The return value for ``pre_commit``: the offsets up to the first collected row.
+
+        Args:
+            offsets: The offsets that ``pre_commit`` received.
+        """
+        first: dict[TopicPartition, int] = {}
+        for frame in self.frames:
+            read = frame.origin.group_by(["topic", "partition"], use_threads=False).aggregate([("offset", "min")])
+            for one in read.to_pylist():
+                place = TopicPartition(one["topic"], one["partition"])
+                first[place] = min(first.get(place, one["offset_min"]), one["offset_min"])
+        return {
+            place: OffsetAndMetadata(min(first[place], end.offset)) if place in first else end
+            for place, end in offsets.items()
+        }
+
+    def forget(self, partitions: Collection[TopicPartition]) -> None:
+        """Drops the rows of partitions that move to another task; call it in ``close``."""
+        gone = set(partitions)
+        kept: list[SinkFrame] = []
+        for frame in self.frames:
+            by_place = frame.by_partition()
+            if gone.isdisjoint(by_place):
+                kept.append(frame)
+            else:
+                kept += [part for place, part in by_place.items() if place not in gone]
+        self.frames = kept
+        self._last = None
+
+
+def row_numbers(rows: Rows, count: int) -> np.ndarray:
+    """The numbers of the selected rows, as an int64 array, in the given order.
+
+    Args:
+        rows: The selection.
+        count: The number of rows of the frame.
+
+    Raises:
+        IndexError: A row does not exist, or a mask is not as long as the frame.
+        TypeError: ``rows`` is neither numbers nor a mask.
+
+    >>> row_numbers([False, True, True], 3).tolist(), row_numbers(2, 3).tolist()
+    ([1, 2], [2])
+    """
+    import numpy as np
+
+    found = np.atleast_1d(np.asarray(rows))
+    if not found.size:
+        found = found.astype(np.int64)
+    if found.dtype == np.bool_:
+        if len(found) != count:
+            raise IndexError(f"A mask of {len(found)} rows does not fit a frame of {count} rows")
+        return np.flatnonzero(found)
+    if found.ndim != 1 or not np.issubdtype(found.dtype, np.integer):
+        raise TypeError(f"Rows are one number, numbers, or a mask of booleans without nulls, not {rows!r}")
+    wrong = found[(found < 0) | (found >= count)]
+    if len(wrong):
+        raise IndexError(f"There is no row {wrong[0]} in a frame of {count} rows, which count from 0")
+    return found.astype(np.int64)
+
+
+def runs_of(numbers: np.ndarray) -> list[tuple[int, int]]:
+    """Returns the runs of consecutive numbers: the first number and the length of each.
+
+    >>> import numpy as np
+    >>> runs_of(np.array([4, 5, 6, 2, 2, 3])), runs_of(np.array([], int))
+    ([(4, 3), (2, 1), (2, 2)], [])
+    """
+    import numpy as np
+
+    if not len(numbers):
+        return []
+    firsts = np.append(0, np.flatnonzero(np.diff(numbers) != 1) + 1)
+    lengths = np.diff(np.append(firsts, len(numbers)))
+    return list(zip(numbers[firsts].tolist(), lengths.tolist(), strict=True))
+
+
+def _has_field(schema: Schema, name: str) -> bool:
+    return schema.type is Type.STRUCT and schema.field(name) is not None

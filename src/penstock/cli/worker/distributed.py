@@ -28,7 +28,7 @@ from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Herder
 from penstock.herder.control_plane import ClusterMember, ControlPlane
-from penstock.herder.membership import Membership
+from penstock.herder.running import Membership
 from penstock.plugins import Plugins
 from penstock.rest.server import client_context
 from penstock.rest.services import SignedRequests, WorkerClient

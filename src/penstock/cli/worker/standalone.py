@@ -24,7 +24,7 @@ from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Herder, SoleMember
 from penstock.herder.control_plane import ClusterMember
-from penstock.herder.membership import Membership
+from penstock.herder.running import Membership
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
 from penstock.stores.config import FileConnectorStore, LocalConfigStore, StoredConnector

@@ -50,7 +50,7 @@ from penstock.errors import (
 )
 from penstock.herder import Health, Herder, HerderParts
 from penstock.herder.control_plane import ClusterMember
-from penstock.herder.membership import Membership
+from penstock.herder.running import Membership
 from penstock.kafka.settings.table import parse_policy
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.errors import own_paths

@@ -25,7 +25,6 @@ from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
-from penstock.assignors.connect_protocol import Subprotocol
 from penstock.errors import (
     ConflictException,
     ConnectException,
@@ -33,6 +32,7 @@ from penstock.errors import (
     KafkaRetriableException,
     TransactionalIdAuthorizationException,
 )
+from penstock.herder.cluster.connect_protocol import Subprotocol
 from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import key_due_ms, new_key
 from penstock.herder.control_plane import ControlPlane, plain

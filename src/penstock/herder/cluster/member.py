@@ -17,8 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
 
-from penstock.assignors.assignment import LeaderMemory
-from penstock.assignors.connect_protocol import (
+from penstock.errors import ConnectException, KafkaException
+from penstock.herder.cluster.assignment import Dealt, LeaderMemory, LedRound, plan_round
+from penstock.herder.cluster.connect_protocol import (
     Assignment,
     AssignmentError,
     BadProtocolException,
@@ -28,10 +29,8 @@ from penstock.assignors.connect_protocol import (
     encode_metadata,
     offered,
 )
-from penstock.errors import ConnectException, KafkaException
-from penstock.herder.cluster.rounds import Dealt, LedRound, plan_round
 from penstock.herder.control_plane import ControlPlane
-from penstock.herder.membership import NotHereException, RebalanceExpectedException
+from penstock.herder.running import NotHereException, RebalanceExpectedException
 from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, RoundJoined
 from penstock.kafka.group.session import GroupMetrics
 from penstock.model.cluster_config import ClusterConfig

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
-from penstock.assignors.connect_protocol import Subprotocol
 from penstock.errors import (
     BadRequestException,
     ConflictException,
@@ -25,11 +24,12 @@ from penstock.errors import (
     KafkaException,
     KafkaRetriableException,
 )
+from penstock.herder.cluster.connect_protocol import Subprotocol
 from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
 from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import Verifier
 from penstock.herder.control_plane import ControlPlane
-from penstock.herder.membership import AssignedTask, NotHereException
+from penstock.herder.running import AssignedTask, NotHereException
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged, task_entries
 from penstock.model.states import Unit, all_units

@@ -9,7 +9,7 @@ Start from:
   login) and ``GroupLoop`` (``connections``): the only modules that use kafka-python.
 
 ``MemberState`` (``session``) survives restarts of the loop; ``GroupCounts`` (``session``) counts for display.
-``penstock.assignors`` defines the content of the bytes, and ``penstock.herder.cluster`` makes them.
+``penstock.herder.cluster`` defines the content of the bytes, and makes them.
 
 Source: KIP-62, KIP-394, KIP-800.
 """

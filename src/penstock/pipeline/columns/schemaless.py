@@ -4,7 +4,7 @@
 so a column keeps its fields in order and only widens: a new field adds a column, null fits every type, whole numbers
 become doubles after the first fraction, and marks record the whole ones. Values at one position without a common type
 (texts and numbers, or numbers that do not all fit doubles) are VARIANT in that position and batch. Marks also record
-missing fields (``penstock.api.frames.schemaless_columns``).
+missing fields (``penstock.api.frames.fields``).
 
 Main functions: ``column_of``, ``column_of_objects`` for values that are structs already, and ``field_columns`` for some
 fields without marks. Main type: ``KnownTypes`` (the types found for each topic). Thread: pure functions; one
@@ -25,7 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_variant
-from penstock.api.frames.schemaless_columns import ABSENT, WHOLE, is_object, marks_type
+from penstock.api.frames.fields import ABSENT, WHOLE, is_object, marks_type
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import VARIANT_ARROW, VARIANT_FIELDS
 from penstock.pipeline.columns.sizes import value_too_deep

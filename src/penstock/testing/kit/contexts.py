@@ -26,7 +26,7 @@ from penstock.api import (
     SourceTaskContext,
     TopicPartition,
 )
-from penstock.api.frames.rows import row_numbers
+from penstock.api.frames.frame import row_numbers
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.pipeline.batch.sink.frames import records_of_rows
 from penstock.stores.offsets import MemoryOffsetStore, OffsetReader

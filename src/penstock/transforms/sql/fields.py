@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_variant
-from penstock.api.frames.schemaless_columns import is_object
+from penstock.api.frames.fields import is_object
 from penstock.transforms.sql.text import Path, lambda_fields, paths_of
 
 _NULL: Final = pa.null()

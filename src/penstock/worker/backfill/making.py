@@ -25,7 +25,7 @@ from penstock.kafka.admin.topics import TopicAdmin
 from penstock.kafka.consumer.offsets import Subscription
 from penstock.kafka.settings.client import admin_client_id, admin_settings, consumer_settings, sink_consumer_id
 from penstock.model import ConnectorType
-from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest, BackfillShare
+from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest, BackfillShare
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings

@@ -31,7 +31,7 @@ from penstock.api import (
 )
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, DataException
-from penstock.model.backfill import BackfillShare
+from penstock.model.payloads import BackfillShare
 from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, value_bytes
 from penstock.worker.source.task import SourceTaskRunner
 from penstock.worker.task.plugin_metrics import InstanceMetrics

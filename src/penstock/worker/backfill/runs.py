@@ -21,7 +21,7 @@ from typing import Final, Protocol
 
 from penstock.errors import AlreadyExistsException, NotFoundException, stack_trace
 from penstock.model import ConnectorTaskId, State
-from penstock.model.backfill import BackfillState, BackfillView
+from penstock.model.payloads import BackfillState, BackfillView
 from penstock.telemetry import log_context
 from penstock.threads import in_thread
 from penstock.worker.task.slot import StateReport, TaskRunner

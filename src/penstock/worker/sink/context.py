@@ -38,7 +38,7 @@ from penstock.api import (
     SinkTaskContext,
     TopicPartition,
 )
-from penstock.api.frames.rows import row_numbers
+from penstock.api.frames.frame import row_numbers
 from penstock.errors import ConnectException, IllegalWorkerStateException, java_class_name
 from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import RecordError

@@ -25,7 +25,7 @@ from typing import Protocol
 
 from penstock.errors import stack_trace
 from penstock.model import ConnectorTaskId, ConnectorType, State
-from penstock.model.backfill import BackfillPlan
+from penstock.model.payloads import BackfillPlan
 from penstock.telemetry import log_context
 from penstock.threads import Deadline, NoThreadException, in_thread
 from penstock.worker.task.waiting import Hints

@@ -3,7 +3,7 @@
 import pytest
 
 from penstock.api import SampleWindow
-from penstock.assignors.connect_protocol import Subprotocol
+from penstock.herder.cluster.connect_protocol import Subprotocol
 from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
 from penstock.herder.cluster.member import GroupPlace
 from penstock.kafka.group.events import RoundJoined

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from differential.cluster import answer_here, comparable, units_json, units_of
 
-from penstock.assignors.connect_protocol import decode_assignment, decode_metadata
+from penstock.herder.cluster.connect_protocol import decode_assignment, decode_metadata
 
 _FILE = Path(__file__).parents[3] / "data" / "cluster" / "rounds.jsonl"
 RECORDED = [json.loads(line) for line in _FILE.read_text("ascii").splitlines()]

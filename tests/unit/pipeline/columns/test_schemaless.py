@@ -17,7 +17,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from tests.generated import examples
 
 from penstock.api import SinkFrame
-from penstock.api.frames.schemaless_columns import ABSENT, WHOLE, marks_type, objects
+from penstock.api.frames.fields import ABSENT, WHOLE, marks_type, objects
 from penstock.data import OPTIONAL_STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.sink.frames import LooseValues
 from penstock.pipeline.batch.transfer import crossing_frame, frame_of

@@ -18,7 +18,7 @@ from penstock.clients.reader import Fetched
 from penstock.errors import AlreadyExistsException, BadRequestException, NotFoundException
 from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import ConnectorTaskId, State
-from penstock.model.backfill import BackfillRange, BackfillRequest, BackfillState, BackfillView
+from penstock.model.payloads import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
 from penstock.worker.backfill.making import SinkBackfill, sink_ranges
 from penstock.worker.backfill.range_consumer import RangeConsumer

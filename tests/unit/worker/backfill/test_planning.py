@@ -18,7 +18,7 @@ from penstock.errors import (
     RetriableException,
 )
 from penstock.model import ConnectorType
-from penstock.model.backfill import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest
+from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
 from penstock.worker.backfill.making import BackfillPlanner

@@ -18,7 +18,7 @@ from penstock.api.bulk import BulkFrame
 from penstock.errors import BadRequestException, ConnectException, RetriableException
 from penstock.kafka.admin.topics import TopicCreator
 from penstock.model import State
-from penstock.model.backfill import BackfillShare, BackfillState, BackfillView
+from penstock.model.payloads import BackfillShare, BackfillState, BackfillView
 from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter
 from penstock.worker.backfill import reading, runs
 from penstock.worker.backfill.reading import PartsTask, SourceBackfill, parts_task, plan_parts

@@ -24,7 +24,7 @@ from penstock.api import (
     TopicPartition,
     isolate,
 )
-from penstock.api.frames.rows import Rows
+from penstock.api.frames.frame import Rows
 from penstock.connectors.jdbc import mysql
 from penstock.connectors.jdbc.sink.changes import RowsRefused, Target, changes_of
 from penstock.connectors.jdbc.sink.fitting import fits

@@ -24,8 +24,8 @@ import pyarrow.compute as pc
 
 from penstock.api import ConnectRecord, SinkFrame, SinkRecord, TimestampType, ValueForm
 from penstock.api.arrow import is_variant, one_array
+from penstock.api.frames.fields import objects
 from penstock.api.frames.frame import ORIGIN_COLUMNS
-from penstock.api.frames.schemaless_columns import objects
 from penstock.data import ConnectHeaders, Date, Schema, Time, Timestamp, Type
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA

@@ -11,7 +11,7 @@ from testkit.waiting import await_true
 
 from penstock.errors import AlreadyExistsException, BadRequestException, ConflictException, NotFoundException
 from penstock.model import TargetState
-from penstock.model.backfill import BackfillRange, BackfillRequest
+from penstock.model.payloads import BackfillRange, BackfillRequest
 
 RANGE = BackfillRequest(ranges=[BackfillRange("t", 0, 5, 12)])
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.assignors.connect_protocol import (
+from penstock.herder.cluster.connect_protocol import (
     Assignment,
     AssignmentError,
     BadProtocolException,

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from penstock.herder.membership import AssignedConnector, AssignedTask, spec_of
+from penstock.herder.running import AssignedConnector, AssignedTask, spec_of
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import (
     ClusterConfig,
