@@ -14,12 +14,19 @@ from types import TracebackType
 
 import confluent_kafka as ck
 
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.settings.client import CLIENT_LOG
-from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
+from penstock.kafka.topic_log.internal_topics import (
+    InternalTopic,
+    Kind,
+    config_log,
+    ensure,
+    offset_log,
+    shared_admin,
+    status_log,
+)
 from penstock.kafka.topic_log.log import TopicLog
 from penstock.kafka.topic_log.reader import LogRecord
-from penstock.kafka.topic_log.settings import config_log, offset_log, shared_admin, status_log
 
 
 class Recorder:

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 from typing import Final, NamedTuple, Self, TypeVar
 
-from penstock.kafka.protocol.messages import Api
+from penstock.kafka.protocol import Api
 from testkit.brokers.scripted_login import ScriptedLogin
 from testkit.brokers.scripted_transactions import VERSIONS as TRANSACTION_VERSIONS
 from testkit.brokers.scripted_transactions import ScriptedTransactions

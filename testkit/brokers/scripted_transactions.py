@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from penstock.kafka.protocol.messages import Api
+from penstock.kafka.protocol import Api
 
 T = TypeVar("T")
 

@@ -29,9 +29,9 @@ import confluent_kafka as ck
 
 from penstock.api import SampleWindow, SourceFrame, SourceRecord, SourceTask
 from penstock.connectors.file.source import FileStreamSourceTask
-from penstock.kafka.admin.topics import TopicAdmin, TopicCreator
+from penstock.kafka.admin import TopicAdmin, TopicCreator
 from penstock.kafka.settings.client import admin_settings
-from penstock.kafka.topic_log import settings as log_settings
+from penstock.kafka.topic_log import internal_topics as log_settings
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
 from penstock.kafka.topic_log.log import TopicLog
 from penstock.model import ConnectorTaskId, ConnectorType, State

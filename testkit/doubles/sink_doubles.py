@@ -9,9 +9,8 @@ import pyarrow as pa
 
 from penstock.api import FrameSinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, SinkTask, TopicPartition
 from penstock.kafka.consumer.consumer import FetchedChunk, RebalanceListener
-from penstock.kafka.consumer.messages import placeholder
+from penstock.kafka.consumer.messages import UnreadableRecords, placeholder
 from penstock.kafka.consumer.offsets import Subscription
-from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, RecordError, SinkBatch, Submit
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord

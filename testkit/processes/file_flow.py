@@ -13,7 +13,7 @@ from pathlib import Path
 
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.consumer.sampler import read_values
 from testkit.processes.worker_process import WorkerProcess
 

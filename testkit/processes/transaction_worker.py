@@ -22,8 +22,7 @@ import confluent_kafka as ck
 from penstock.api import RecordMetadata
 from penstock.kafka.network.transport import Link
 from penstock.kafka.producer.in_flight import FailedDelivery
-from penstock.kafka.producer.transaction import Question, TransactionEnd
-from penstock.kafka.producer.transaction_coordinator import Coordinator
+from penstock.kafka.producer.transaction import Coordinator, Question, TransactionEnd
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings

@@ -1,8 +1,7 @@
 """Writes the names that librdkafka has for settings, from the list that the installed library gives of itself.
 
-Main functions: ``properties``, which reads that list, and ``module``, the text of
-``kafka/settings/librdkafka_properties.py``. Run ``python -m tools.reference.librdkafka
-src/penstock/kafka/settings/librdkafka_properties.py`` to write it again.
+Main function: ``properties``, which reads that list. Run ``python -m tools.reference.librdkafka
+src/penstock/kafka/settings/librdkafka.txt`` to write it again.
 
 The list is read from the library, and no client is made. Names that librdkafka has for its own tests are not in it.
 
@@ -36,23 +35,6 @@ _TYPES: Final = {
     "pattern list": "text",
     "see dedicated API": "code",
 }
-
-_HEAD: Final = '''"""The settings of librdkafka {version}, from its own list.
-
-Written by ``python -m tools.reference.librdkafka``; a test compares it with the installed version.
-``penstock.kafka.settings.librdkafka_table`` defines their treatment.
-
-Thread: none; a constant.
-Source: rd_kafka_conf_properties_show.
-"""
-
-from typing import Final
-
-#: A row is a name, the clients that have it (C consumers, P producers, * all), its type, and the values it takes.
-ROWS: Final = """
-{rows}
-"""
-'''
 
 
 def library() -> Path:
@@ -99,10 +81,5 @@ def rows_of(lines: Iterable[str]) -> list[str]:
     return [found[name] for name in sorted(found)]
 
 
-def module() -> str:
-    """The text of the module."""
-    return _HEAD.format(version=confluent_kafka.libversion()[0], rows="\n".join(properties()))
-
-
 if __name__ == "__main__":
-    Path(sys.argv[1]).write_text(module(), encoding="utf-8")
+    Path(sys.argv[1]).write_text("".join(f"{row}\n" for row in properties()), encoding="utf-8")

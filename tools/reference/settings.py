@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from penstock.config import ConfigDef, ConfigKey
-from penstock.kafka.settings.librdkafka_table import kept_from_connectors, reason_kept_from_connectors
+from penstock.kafka.settings.librdkafka import kept_from_connectors, reason_kept_from_connectors
 from penstock.kafka.settings.table import SETTINGS, ClientKind, Setting, Treatment
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
 from penstock.plugins.stock import STOCK

@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.clients.trouble import Trouble
 from penstock.errors import ConfigException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin.topics import TopicAdmin, error_code
+from penstock.kafka.admin import TopicAdmin, error_code
 
 _Error = ck.KafkaError
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})

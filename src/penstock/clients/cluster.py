@@ -16,7 +16,7 @@ from penstock.clients.reader import RecordReader, RecordWriter
 from penstock.clients.trouble import Trouble
 from penstock.errors import ConfigException
 from penstock.kafka.settings.client import CLIENT_LOG, ClientSettings, client_knows, translate
-from penstock.kafka.settings.librdkafka_table import reason_kept_from_connectors
+from penstock.kafka.settings.librdkafka import reason_kept_from_connectors
 from penstock.kafka.settings.table import ClientKind, setting_names
 
 #: Idempotence allows no more, and keeps order and number of records over lost connections.

@@ -23,8 +23,7 @@ from penstock.api import TopicPartition
 from penstock.clients.trouble import Trouble
 from penstock.errors import ConfigException, ConnectException, KafkaException, OffsetOutOfRangeException
 from penstock.kafka.consumer.consumer import CHUNK_RECORDS, RecordConsumer
-from penstock.kafka.consumer.messages import collector_paused, to_arrow
-from penstock.kafka.consumer.unreadable import is_about_records
+from penstock.kafka.consumer.messages import collector_paused, is_about_records, to_arrow
 from penstock.kafka.settings.client import CLIENT_LOG
 
 log = logging.getLogger(__name__)

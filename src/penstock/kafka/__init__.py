@@ -2,12 +2,12 @@
 
 - ``producer``: the worker's own producer, which sends whole columns, also in transactions.
 - ``consumer``: messages of a sink task as columns, start positions and commits; samples of topics.
-- ``admin``: topics, groups, fencing, and transactions of other clients.
-- ``topic_log``: internal topics as logs.
-- ``group``: the membership of a worker in its group.
+- ``topic_log``: internal topics as logs. ``group``: the membership of a worker in its group.
+- ``admin``: topics and consumer groups. ``open_transactions``: transactions of other clients that hide records.
 - ``settings``: Java's client settings as those of the client in use.
 - ``network``: connections to brokers, with encryption and login. ``protocol``: requests and responses as bytes.
+  ``cluster_view``: brokers, topics and error codes.
 
-The meaning of records and offsets is handled elsewhere: ``penstock.worker`` sends and commits them, ``penstock.stores``
-reads and writes internal topics. Consumers and admin clients are librdkafka's, through confluent-kafka.
+Consumers and admin clients are librdkafka's, through confluent-kafka. ``penstock.worker`` gives records and offsets
+their meaning, ``penstock.stores`` internal topics.
 """

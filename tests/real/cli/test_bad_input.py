@@ -18,7 +18,7 @@ from testkit.connectors.journal_sink import read_journal
 from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.consumer.sampler import read_values
 from penstock.stores.offset_file import decode
 

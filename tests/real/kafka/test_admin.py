@@ -15,8 +15,7 @@ from testkit.doubles.source_doubles import produce_batch
 from penstock.api import OffsetAndMetadata, RecordMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker, free_port
 from penstock.errors import AlreadyExistsException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin.groups import GroupClient
-from penstock.kafka.admin.topics import TopicAdmin, TopicDescription
+from penstock.kafka.admin import GroupClient, TopicAdmin, TopicDescription
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.settings.client import admin_settings, producer_settings

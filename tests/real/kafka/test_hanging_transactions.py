@@ -14,7 +14,7 @@ from testkit.processes.transaction_worker import producer
 from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.open_transactions import OpenTransactions
+from penstock.kafka.open_transactions import OpenTransactions
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import State

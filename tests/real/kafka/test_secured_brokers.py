@@ -25,7 +25,7 @@ from testkit.doubles.source_doubles import produce_batch
 
 from penstock.api import RecordMetadata
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
 from penstock.kafka.producer.record_batches import ProducerRecord

@@ -24,9 +24,8 @@ from testkit.waiting import await_true
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, KafkaRetriableException, ProducerFencedException
-from penstock.kafka.topic_log.internal_topics import Kind
+from penstock.kafka.topic_log.internal_topics import Kind, config_log
 from penstock.kafka.topic_log.log import TopicLog
-from penstock.kafka.topic_log.settings import config_log
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

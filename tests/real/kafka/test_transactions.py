@@ -37,9 +37,9 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.admin.transaction_inquiry import failed, fence_producers
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.partitioner import murmur2
+from penstock.kafka.producer.transaction import failed, fence_producers
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings

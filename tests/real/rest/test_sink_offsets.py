@@ -16,7 +16,7 @@ from testkit.processes.worker_process import WorkerProcess
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 

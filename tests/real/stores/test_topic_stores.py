@@ -10,9 +10,8 @@ from testkit.waiting import await_true
 
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException, OffsetStoreException, ProducerFencedException
-from penstock.kafka.topic_log.internal_topics import Kind
+from penstock.kafka.topic_log.internal_topics import Kind, connector_offset_log
 from penstock.kafka.topic_log.log import TopicLog
-from penstock.kafka.topic_log.settings import connector_offset_log
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.cluster_config import (
     Change,

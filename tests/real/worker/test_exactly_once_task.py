@@ -27,7 +27,7 @@ from tests.real.worker.test_source_task import Small
 from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ConflictException, TransactionAbortableException
-from penstock.kafka.admin.transaction_inquiry import fence_zombies
+from penstock.kafka.producer.transaction import fence_zombies
 from penstock.model import State
 from penstock.worker.connector.offsets import OffsetProducer, WorkerOffsets
 

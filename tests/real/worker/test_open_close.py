@@ -12,7 +12,7 @@ from testkit.connectors.journal_sink import Entry, read_journal
 from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.topics import NewTopic, TopicAdmin
+from penstock.kafka.admin import NewTopic, TopicAdmin
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(400)]
 

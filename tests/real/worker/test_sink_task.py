@@ -16,7 +16,7 @@ from testkit.waiting import await_true
 from penstock.api import SinkRecord, TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import RetriableException
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.consumer.consumer import Placement, RecordConsumer
 from penstock.kafka.consumer.offsets import Subscription
 from penstock.kafka.producer.record_producer import RecordProducer

@@ -16,7 +16,7 @@ from testkit.doubles.source_doubles import FakePipeline, HookedTask, ScriptedTas
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.broker import EmbeddedBroker
-from penstock.kafka.admin.topics import TopicAdmin, TopicCreator, plan_of
+from penstock.kafka.admin import TopicAdmin, TopicCreator, plan_of
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.settings.client import admin_settings, producer_settings
 from penstock.kafka.settings.producer import ColumnSettings

@@ -16,7 +16,7 @@ from testkit.processes.worker_process import WorkerProcess
 from penstock.api import TopicPartition
 from penstock.broker import EmbeddedBroker
 from penstock.errors import KafkaException
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.consumer.sampler import read_values
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(900)]

@@ -13,7 +13,7 @@ from tests.unit.hostile.native_code import NativeCode, build
 from tools.reference import librdkafka
 
 from penstock.errors import BadRequestException, ConfigException
-from penstock.kafka.settings import librdkafka_properties
+from penstock.kafka.settings import librdkafka as listing
 from penstock.kafka.settings.client import (
     ClientSettings,
     admin_settings,
@@ -22,7 +22,7 @@ from penstock.kafka.settings.client import (
     producer_settings,
     translate,
 )
-from penstock.kafka.settings.librdkafka_table import (
+from penstock.kafka.settings.librdkafka import (
     PLAIN_TEXTS,
     PROPERTIES,
     fault_of,
@@ -41,7 +41,7 @@ from penstock.kafka.settings.table import (
     policy_of,
     setting_for,
 )
-from penstock.kafka.topic_log.settings import connector_offset_log
+from penstock.kafka.topic_log.internal_topics import connector_offset_log
 from penstock.plugins import Plugins
 from penstock.validation.validator import ConnectorValidator
 
@@ -100,7 +100,7 @@ def _no_client_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(ck, "Consumer", made)
     monkeypatch.setattr("confluent_kafka.admin.AdminClient", made)
-    monkeypatch.setattr("penstock.kafka.admin.topics.AdminClient", made)
+    monkeypatch.setattr("penstock.kafka.admin.AdminClient", made)
 
 
 @pytest.fixture(scope="module")
@@ -207,9 +207,9 @@ def test_the_workers_file_may_name_libraries_and_commands_but_no_objects() -> No
 
 
 def test_the_table_is_that_of_the_installed_library() -> None:
-    assert list(PROPERTIES) == [row.split(" ")[0] for row in librdkafka.properties()]
-    module = Path(librdkafka_properties.__file__)
-    assert module.read_text(encoding="utf-8") == librdkafka.module()
+    listed = Path(listing.__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()
+    assert listed == librdkafka.properties()
+    assert list(PROPERTIES) == [row.split(" ")[0] for row in listed]
 
 
 def test_every_text_of_librdkafka_was_decided_upon() -> None:

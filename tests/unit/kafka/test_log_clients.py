@@ -28,10 +28,10 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.protocol.messages import Api
+from penstock.kafka.protocol import Api
 from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.internal_topics import LogSettings, config_log
 from penstock.kafka.topic_log.reader import LogPositions, LogReader, LogRecord
-from penstock.kafka.topic_log.settings import LogSettings, config_log
 from penstock.kafka.topic_log.writer import LogWriter, TransactionalWriter
 
 E = ck.KafkaError

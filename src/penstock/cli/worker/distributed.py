@@ -116,8 +116,8 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
 
     def open_stores(self, opened: ExitStack) -> Stores | None:
         """See ``ConnectWorker``."""
-        from penstock.kafka.admin.topics import TopicAdmin
-        from penstock.kafka.topic_log import settings as log_settings
+        from penstock.kafka.admin import TopicAdmin
+        from penstock.kafka.topic_log import internal_topics as log_settings
         from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
         from penstock.kafka.topic_log.log import TopicLog
         from penstock.stores.config import ConfigTopicStore
@@ -159,7 +159,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
         from penstock.herder.cluster.session_keys import Signer, Verifier
         from penstock.herder.cluster.worker_cluster import WorkerCluster
-        from penstock.kafka.admin.transaction_inquiry import fence_zombies
+        from penstock.kafka.producer.transaction import fence_zombies
 
         settings, plane = self.settings, herder.plane
         group, rounds = self._group(plane)

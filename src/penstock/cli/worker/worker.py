@@ -67,7 +67,7 @@ from penstock.validation.settings import worker_warnings
 from penstock.validation.validator import ConnectorValidator
 
 if TYPE_CHECKING:
-    from penstock.kafka.admin.topics import TopicAdmin
+    from penstock.kafka.admin import TopicAdmin
     from penstock.pipeline.spark.session import SparkRuntime
     from penstock.worker.source.delivery_guarantee import SourceOffsets
     from penstock.worker.worker import Worker
@@ -460,7 +460,7 @@ class ConnectWorker(ABC, Generic[W]):
 
     def await_broker(self) -> str | None:
         """Asks Kafka for the id of the cluster until it answers; None if the worker is to stop first."""
-        from penstock.kafka.admin.topics import TopicAdmin
+        from penstock.kafka.admin import TopicAdmin
         from penstock.kafka.settings.client import admin_settings
 
         if self._cluster_id is not None:

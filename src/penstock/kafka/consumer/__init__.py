@@ -1,7 +1,6 @@
 """Reads topics: for sink tasks as a member of a group, and for samples without one.
 
-``RecordConsumer`` (``consumer``) fetches messages, and ``messages`` turns them into Arrow columns and keeps Python's
-cycle collector out of that loop. ``Subscription`` (``offsets``) selects the topics; ``StartOffsets`` and
-``ConsumerCommits`` next to it handle start positions and commits. ``UnreadableRecords`` (``unreadable``) are records
-that the client cannot read. ``sampler`` reads without committing.
+``RecordConsumer`` (``consumer``) fetches messages; ``messages`` turns them into Arrow columns and gets over messages
+that the client cannot read. ``offsets`` has the subscription, start positions and commits. ``sampler`` reads without a
+group.
 """

@@ -1,11 +1,7 @@
 """Reads records for a sink task, as a group member whose messages come as Arrow tables.
 
-Main types: ``RecordConsumer``, ``FetchedChunk`` (the result of one fetch), ``RebalanceListener`` and ``Placement`` (the
-owner's response to assigned and revoked partitions). Start positions, commits, and the meaning of the client's errors
-are in ``offsets``.
-
-Owning thread: the thread that calls ``fetch`` (the sink task's fetch thread) makes all other calls too; only
-``interrupt`` is safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
+Thread: the one that calls ``fetch`` (the sink task's fetch thread) makes all other calls too; only ``interrupt`` is
+safe from other threads. Callbacks of the listener and of asynchronous commits run inside ``fetch``.
 
 Source: org.apache.kafka.clients.consumer.KafkaConsumer, as a sink task of Kafka Connect uses it.
 """
@@ -25,7 +21,16 @@ import pyarrow as pa
 
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException
-from penstock.kafka.consumer.messages import collector_paused, placeholder, to_arrow
+from penstock.kafka.consumer.messages import (
+    Troubles,
+    UnreadableRecords,
+    batch_start,
+    collector_paused,
+    end_of_batch,
+    is_about_records,
+    placeholder,
+    to_arrow,
+)
 from penstock.kafka.consumer.offsets import (
     ConsumerCommits,
     Offsets,
@@ -36,7 +41,6 @@ from penstock.kafka.consumer.offsets import (
     for_client,
     is_usual,
 )
-from penstock.kafka.consumer.unreadable import Troubles, UnreadableRecords, batch_start, end_of_batch, is_about_records
 from penstock.kafka.settings.client import CLIENT_LOG
 from penstock.telemetry.logs import SeldomLog
 
@@ -112,7 +116,6 @@ class RecordConsumer:
     """One member of a consumer group.
 
     Args:
-        settings: librdkafka's settings, translated from Java's names. ``group.id`` is required.
         name: The owner of the consumer, for logs and errors (``connector task 0``).
         api_timeout_s: The timeout for start offsets, after which the task fails (``default.api.timeout.ms``).
         refresh_s: How often a pattern checks for new topics (``metadata.max.age.ms``).
@@ -193,7 +196,6 @@ class RecordConsumer:
     # -- Subscription and rebalances ---------------------------------------------------------------------------------
 
     def subscribe(self, subscription: Subscription, listener: RebalanceListener) -> None:
-        """Joins the group; later fetches assign partitions."""
         self._subscription = subscription
         self._listener = listener
         if subscription.pattern is None:
@@ -288,7 +290,6 @@ class RecordConsumer:
 
     @property
     def epoch(self) -> int:
-        """The epoch of the next fetch."""
         return self._epoch
 
     def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
@@ -456,7 +457,6 @@ class RecordConsumer:
             self._consumer.pause(asked)
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Fetches these partitions again."""
         if asked := self._those_owned(partitions):
             self._consumer.resume(asked)
 
@@ -473,11 +473,6 @@ class RecordConsumer:
         self._commits.answered(error, partitions)
 
     def commit_sync(self, offsets: Offsets) -> None:
-        """Commits and waits for the answer.
-
-        Raises:
-            KafkaException: It failed.
-        """
         self._commits.commit_sync(offsets)
 
     # -- End ---------------------------------------------------------------------------------------------------------

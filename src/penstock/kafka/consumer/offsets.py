@@ -1,13 +1,9 @@
-"""The topics of a consumer (``Subscription``: a list, or a pattern), its start positions, and its commits.
+"""The topics of a consumer, its start positions, its commits, and the meaning of its errors.
 
-Main types: ``StartOffsets``; ``ConsumerCommits``, which matches responses with commits. ``ends_reading`` and
-``is_usual`` classify the client's errors; ``exception_of`` returns the exception for an error.
+Thread: the caller of the consumer's ``fetch``.
 
-Owning thread: the caller of the consumer's ``fetch``, which processes responses; waiting for the broker ends when the
-consumer is interrupted. The functions are pure.
-
-Source: ``ConsumerCoordinator.refreshCommittedOffsetsIfNeeded`` and ``OffsetFetcher`` of Kafka's consumer; KafkaConsumer
-(``commitAsync``, ``commitSync``, ``subscribe``); ``topics`` and ``topics.regex`` of Kafka Connect.
+Source: ConsumerCoordinator.refreshCommittedOffsetsIfNeeded and OffsetFetcher of Kafka's consumer; KafkaConsumer
+(commitAsync, commitSync, subscribe).
 """
 
 from __future__ import annotations
@@ -73,12 +69,7 @@ def is_usual(error: ck.KafkaError) -> bool:
 
 
 def exception_of(name: str, error: ck.KafkaError) -> KafkaException:
-    """The exception for an error of the client.
-
-    Args:
-        name: The owner of the consumer.
-        error: The client's error.
-    """
+    """The exception for an error of the client."""
     text = f"{name}: {error.str()} ({error.name()})"
     if _is_too_large(error):
         text += f". The setting is consumer.override.{_LIMIT}; without it there is no limit"
@@ -114,12 +105,7 @@ class StartOffsets:
     """Fetches the group's committed offsets, and the first or last offsets of partitions without one.
 
     Args:
-        client: The client of the consumer.
-        name: The owner of the consumer, for logs and errors.
-        reset: ``auto.offset.reset``.
         timeout_s: The timeout of requests (``default.api.timeout.ms``).
-        interrupted: An event that ends waiting.
-        seldom: Logs errors during the wait.
     """
 
     def __init__(
@@ -144,10 +130,6 @@ class StartOffsets:
 
         Returns:
             The offset of each partition, and the partitions that begin at their end because the group has no offset.
-
-        Raises:
-            KafkaException, ConnectException: The broker rejects the request, does not respond in time, or there is no
-                offset to begin at.
         """
         if not partitions:
             return {}, frozenset()
@@ -182,7 +164,6 @@ class StartOffsets:
         return {TopicPartition(p.topic, p.partition): p.offset for p in found}
 
     def _retried(self, what: str, ask: Callable[[float], list[ck.TopicPartition]]) -> list[ck.TopicPartition]:
-        """Asks the broker until every partition has an answer, or the time is up."""
         deadline = time.monotonic() + self._timeout_s
         while True:
             try:
@@ -214,13 +195,7 @@ class _Commit:
 
 
 class ConsumerCommits:
-    """Commits of one consumer.
-
-    Args:
-        client: The client of the consumer; it calls ``answered`` (``on_commit``).
-        name: The owner of the consumer, for errors.
-        interrupted: An event that ends waiting.
-    """
+    """Commits of one consumer."""
 
     def __init__(self, client: ck.Consumer, name: str, interrupted: threading.Event) -> None:
         self._client = client
@@ -229,7 +204,6 @@ class ConsumerCommits:
         self._commits: list[_Commit] = []
 
     def commit_async(self, offsets: Offsets, answer: Callable[[Exception | None], None]) -> None:
-        """Commits without waiting; ``answer`` is called inside a later ``fetch``."""
         self._commits.append(_Commit({(tp.topic, tp.partition): at.offset for tp, at in offsets.items()}, answer))
         try:
             self._client.commit(offsets=_positions(offsets), asynchronous=True)
@@ -254,9 +228,6 @@ class ConsumerCommits:
 
         During a rebalance a member with cooperative assignment still owns partitions that are not revoked, but the
         broker rejects commits of the old generation: these are retried for a moment.
-
-        Raises:
-            KafkaException: The commit failed.
         """
         deadline = time.monotonic() + _GENERATION_S
         while (error := self._commit_once(offsets)) is not None:
@@ -307,15 +278,10 @@ class Subscription:
 
     @classmethod
     def matching(cls, java_pattern: str) -> Subscription:
-        """Reads every topic that matches, including topics that are created later.
-
-        Raises:
-            ConfigException: the pattern is wrong.
-        """
+        """Reads every topic that matches, including topics that are created later."""
         return cls((), compile_java(java_pattern, name="topics.regex"))
 
     def covers(self, topic: str) -> bool:
-        """True if the pattern matches this topic."""
         # No Kafka broker has a topic with such a name.
         if self.pattern is None or topic in _INTERNAL_TOPICS or is_pattern(topic):
             return False

@@ -1,8 +1,4 @@
-"""Reads topics without a consumer group and without committing anything.
-
-Main functions: ``sample`` returns the first messages of some topics as ``SampledMessage``s; ``read_values`` reads the
-values of one topic from its start. Thread: the caller's, at most for the given time.
-"""
+"""Reads topics without a consumer group and without committing anything, on the caller's thread."""
 
 from __future__ import annotations
 
@@ -16,8 +12,8 @@ import confluent_kafka as ck
 
 from penstock.config.java_pattern import JavaPattern
 from penstock.errors import KafkaException
+from penstock.kafka.consumer.messages import is_about_records
 from penstock.kafka.consumer.offsets import for_client
-from penstock.kafka.consumer.unreadable import is_about_records
 
 
 @dataclass(frozen=True)
@@ -45,14 +41,7 @@ def sample(
     """The first messages of topics, each partition in order.
 
     Args:
-        settings: The settings of a consumer, by librdkafka's names.
-        topics: Their names, or a pattern for whole names.
-        records: The maximum number of messages.
         size: The maximum number of bytes.
-        seconds: The time limit.
-
-    Raises:
-        KafkaException: the cluster does not respond.
     """
     deadline = time.monotonic() + seconds
     own = {
@@ -120,12 +109,6 @@ _AT_ONCE = 100_000
 
 def read_values(bootstrap_servers: str, topic: str, count: int, timeout_s: float) -> list[bytes | None]:
     """The first values of a topic, each partition in order.
-
-    Args:
-        bootstrap_servers: the brokers.
-        topic: the topic; the function waits if it does not exist yet.
-        count: the number of values to wait for.
-        timeout_s: the time limit.
 
     Returns:
         At most `count` values; fewer at the end of the time limit.

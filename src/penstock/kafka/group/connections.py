@@ -45,11 +45,7 @@ Ended = Callable[[object, BaseException | None], None]
 
 
 class GroupCalls:
-    """Runs calls one after the other.
-
-    Args:
-        name: The name of the threads.
-    """
+    """Runs calls one after the other."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -61,7 +57,6 @@ class GroupCalls:
         """Runs a call after all earlier calls have ended.
 
         Args:
-            call: It may block.
             ended: Receives the call's result or exception, on the thread of the call.
         """
         with self._lock:
@@ -114,7 +109,6 @@ class Access:
     Attributes:
         tls: Encrypts connections; None for plain ones.
         credentials: The credentials; None for no login.
-        names: Looks up hosts.
     """
 
     tls: ssl.SSLContext | None = None
@@ -123,11 +117,6 @@ class Access:
 
     @classmethod
     def of(cls, settings: GroupSettings) -> Access:
-        """Creates the access that the settings describe.
-
-        Raises:
-            ConfigException: a key, a certificate or a package cannot be used.
-        """
         tls = None if settings.tls is None else client_context(settings.tls)
         credentials = None
         if settings.sasl is not None:
@@ -147,12 +136,8 @@ class GroupConnections(KafkaConnectionManager):  # type: ignore[misc]
     They look up names on another thread, because a resolver may take seconds, and close failed attempts.
 
     Args:
-        net: The library's loop.
-        settings: The settings of the member.
-        access: Encryption, login and name lookup for brokers.
         refused: Called with code and text when a broker rejects the connection permanently; returns the seconds for
             which not to try that broker again.
-        elsewhere: Runs long calls on another thread.
     """
 
     def __init__(
@@ -401,8 +386,6 @@ class GroupLoop:
     """An event loop with the connections to brokers.
 
     Args:
-        settings: The settings of the member.
-        access: Encryption, login and name lookup for brokers.
         refused: Called with code and text when a broker rejects the connection permanently; returns the seconds for
             which not to try that broker again.
     """
@@ -417,7 +400,6 @@ class GroupLoop:
         self.client: Any = KafkaNetClient(net=self._selector, manager=self.manager)
 
     def turn(self) -> None:
-        """Waits until there is work, and does it."""
         self._selector.poll()
 
     def begin(self, coroutine: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -446,15 +428,9 @@ class GroupLoop:
         return result
 
     async def within(self, awaited: Any, timeout_ms: float) -> Any:
-        """Waits for the result of ``elsewhere``.
-
-        Raises:
-            KafkaTimeoutError: there is no result in time; another call may wait for it again.
-        """
         return await self.manager.wait_for(awaited, timeout_ms)
 
     async def pause(self, seconds: float) -> None:
-        """Waits."""
         await self._selector.sleep(seconds)
 
     async def found_brokers(self, timeout_ms: float) -> bool:

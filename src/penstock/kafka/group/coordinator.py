@@ -85,13 +85,7 @@ class RoundCallbacks(Protocol):
 
 
 class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
-    """Rounds and heartbeats.
-
-    Args:
-        loop: The event loop.
-        settings: The settings of the member.
-        rounds: The callbacks.
-    """
+    """Rounds and heartbeats."""
 
     def __init__(self, loop: GroupLoop, settings: GroupSettings, rounds: RoundCallbacks) -> None:
         self._settings = settings
@@ -110,11 +104,9 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
 
     # ------------------------------------------------------------------------------------ requests by the member
     def is_reachable(self) -> bool:
-        """True if there is a connection to the coordinator."""
         return self.coordinator_id is not None and bool(self._client.connected(self.coordinator_id))
 
     def view(self) -> GroupView:
-        """Returns a snapshot of the member's state."""
         node = self._cluster.broker_metadata(self.coordinator_id) if self.is_reachable() else None
         return GroupView(
             self._generation.member_id,
@@ -139,11 +131,9 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
         self.heartbeat.poll()
 
     def end_heartbeats(self) -> None:
-        """Ends the sending of heartbeats."""
         self._close_heartbeat()
 
     def heartbeats_ended(self) -> bool:
-        """True if the sending of heartbeats has ended."""
         return self._heartbeat_loop_future is None or bool(self._heartbeat_loop_future.is_done)
 
     async def leave_group(self, reason: str, timeout_s: float) -> None:
@@ -185,11 +175,9 @@ class GroupCoordinator(BaseCoordinator):  # type: ignore[misc]
 
     # --------------------------------------------------------------------------------------------- the library's hooks
     def protocol_type(self) -> str:
-        """See ``BaseCoordinator``. It is ``connect``."""
         return _PROTOCOL_TYPE
 
     def group_protocols(self) -> list[tuple[str, bytes]]:
-        """See ``BaseCoordinator``. The sub-protocols that the owner offers, with its metadata."""
         return list(self._rounds.protocols())
 
     def _perform_assignment(self, leader_id: str, protocol: str, members: Any) -> Any:

@@ -23,14 +23,7 @@ from penstock.kafka.group.settings import GroupSettings
 
 @dataclass(frozen=True)
 class RoundJoined:
-    """A round has ended for this member.
-
-    Attributes:
-        generation: The group's generation; it grows with every round.
-        member_id: The broker's id of this member.
-        protocol: The sub-protocol that the broker has chosen.
-        assignment: The leader's assignment for this member.
-    """
+    """A round has ended for this member."""
 
     generation: int
     member_id: str
@@ -59,9 +52,6 @@ class GroupRefusedException(ConnectException):
     """Kafka does not allow this worker to join its group; the text says why, and what to do.
 
     The member keeps trying, at growing intervals, because rights and settings of brokers can change while it runs.
-
-    Attributes:
-        code: Kafka's name of the error, as ``INVALID_SESSION_TIMEOUT``.
     """
 
     def __init__(self, code: str, message: str) -> None:
@@ -98,10 +88,6 @@ class GroupEvents(Protocol):
         An exception ends the round: this member leaves the group, and joins again after a pause.
 
         Args:
-            protocol: The sub-protocol that the broker has chosen.
-            leader: The id of this member.
-            members: The metadata of all members, including this one, by member id.
-            generation: The generation of this round.
             last_completed: The generation of the last round whose assignment reached this member; -1 for none.
 
         Returns:
@@ -132,13 +118,7 @@ def is_definite(code: str) -> bool:
 
 
 def refusal(settings: GroupSettings, code: str, detail: str) -> GroupRefusedException:
-    """The error for a code.
-
-    Args:
-        settings: The settings of the member.
-        code: Kafka's name of the error, ``TLS_FAILED``, or any other code.
-        detail: Additional information; the limits of the broker for ``INVALID_SESSION_TIMEOUT``.
-    """
+    """The error for a code."""
     text = _TEXTS.get(code, _other)(settings, detail)
     return GroupRefusedException(code, f"The worker cannot join the group {settings.group_id}: {text}")
 

@@ -1,18 +1,11 @@
-"""The membership state of a group member: decides if it may continue its work or has to stop.
-
-Main types: ``MemberState``, which survives restarts of the event loop; ``Standing``, which receives observations and
-whose ``verdict`` says if the member has to stop its work, and why. ``RejoinBackoff`` computes the wait before the next
-attempt. ``GroupCounts`` counts for display, as snapshots (``GroupMetrics``): totals, rates, averages and maxima of a
-``Timed``, from which the owner derives metrics (``connect-coordinator-metrics``). No I/O; times are seconds of a
-monotonic clock.
+"""The membership of a group member in time: when it has to stop its work, and what it counts. No I/O.
 
 The member has to stop when no heartbeat got a response for ``session.timeout.ms``, when there is no connection to the
 coordinator for ``heartbeat.interval.ms``, and when its owner has not responded for ``rebalance.timeout.ms``.
 
 Thread: the member's network thread; ``Standing.polled`` any, and the fields that say so.
 
-Source: Heartbeat and AbstractCoordinator of Kafka's clients; WorkerCoordinator.poll for the coordinator out of reach;
-AbstractCoordinator.GroupCoordinatorMetrics.
+Source: Heartbeat and AbstractCoordinator of Kafka's clients; WorkerCoordinator.poll.
 """
 
 from __future__ import annotations
@@ -34,7 +27,6 @@ class Timed:
     max_ms: float = 0.0
 
     def plus(self, took_s: float) -> Timed:
-        """Returns the counts with one more."""
         took_ms = took_s * 1000
         return Timed(self.count + 1, self.total_ms + took_ms, max(self.max_ms, took_ms))
 
@@ -44,15 +36,8 @@ class GroupMetrics:
     """The numbers at a moment.
 
     Attributes:
-        heartbeats: Heartbeats with a response, and their latency.
-        joins: Successful JoinGroup requests.
-        syncs: Successful SyncGroup requests.
-        rebalances: Rounds from the request to join to the assignment.
-        failed_rebalances: Rounds that ended without an assignment.
-        losses: The number of times that all work had to stop.
         last_heartbeat_s: The time of the last sent heartbeat, in seconds of the monotonic clock; None before the first.
         last_answered_s: The time at which the last answered heartbeat was sent, likewise.
-        last_rebalance_s: The time of the last assignment, likewise.
     """
 
     heartbeats: Timed = Timed()
@@ -78,22 +63,18 @@ class GroupCounts:
         self._round_began: float | None = None
 
     def heartbeat_sent(self, now: float) -> None:
-        """Counts a sent heartbeat."""
         self.snapshot = replace(self.snapshot, last_heartbeat_s=now)
 
     def heartbeat_answered(self, took_s: float) -> None:
-        """Counts an answered heartbeat."""
         before = self.snapshot
         self.snapshot = replace(
             before, heartbeats=before.heartbeats.plus(took_s), last_answered_s=before.last_heartbeat_s
         )
 
     def join_answered(self, took_s: float) -> None:
-        """Counts an answered JoinGroup."""
         self.snapshot = replace(self.snapshot, joins=self.snapshot.joins.plus(took_s))
 
     def sync_answered(self, took_s: float) -> None:
-        """Counts an answered SyncGroup."""
         self.snapshot = replace(self.snapshot, syncs=self.snapshot.syncs.plus(took_s))
 
     def round_began(self, now: float) -> None:
@@ -102,18 +83,15 @@ class GroupCounts:
             self._round_began = now
 
     def round_ended(self, now: float) -> None:
-        """Counts a round that has ended with an assignment."""
         began, self._round_began = self._round_began, None
         took_s = 0.0 if began is None else now - began
         self.snapshot = replace(self.snapshot, rebalances=self.snapshot.rebalances.plus(took_s), last_rebalance_s=now)
 
     def round_failed(self) -> None:
-        """Counts a round that has ended without an assignment."""
         self._round_began = None
         self.snapshot = replace(self.snapshot, failed_rebalances=self.snapshot.failed_rebalances + 1)
 
     def lost(self) -> None:
-        """Counts a loss of all work."""
         self.snapshot = replace(self.snapshot, losses=self.snapshot.losses + 1)
 
 
@@ -149,10 +127,6 @@ class Standing:
     The broker restarts the session when a heartbeat arrives. The member measures from the time of sending, so that it
     stops its work before another member gets it. While it waits for other members in a round, heartbeats get no
     response, and the broker keeps it as a member.
-
-    Args:
-        limits: The maximum duration of each state.
-        now: The current time.
     """
 
     def __init__(self, limits: Limits, now: float) -> None:
@@ -169,7 +143,6 @@ class Standing:
         return self._joined
 
     def enter(self, now: float) -> None:
-        """Notes that the coordinator has given the member an assignment."""
         self._joined = True
         self._answered_at = now
         self._unreachable_since = None
@@ -193,14 +166,12 @@ class Standing:
         self._waits = waiting
 
     def reached(self, reachable: bool, now: float) -> None:
-        """Notes if there is a connection to the coordinator."""
         if reachable:
             self._unreachable_since = None
         elif self._unreachable_since is None:
             self._unreachable_since = now
 
     def is_polled(self, now: float) -> bool:
-        """True if the owner has polled in time."""
         return now - self._polled_at <= self._limits.poll_s
 
     def verdict(self, now: float) -> LostReason | None:
@@ -232,8 +203,6 @@ class RejoinBackoff:
     together.
 
     Args:
-        first_s: The wait after the first failure.
-        most_s: The limit.
         chance: Returns random numbers from 0 to 1.
 
     >>> backoff = RejoinBackoff(1, 5, lambda: 0.5)
@@ -254,7 +223,6 @@ class RejoinBackoff:
         return plain_s * (0.8 + 0.4 * self._chance())
 
     def reset(self) -> None:
-        """Resets the wait after a success."""
         self._failures = 0
 
 
@@ -263,8 +231,6 @@ class MemberState:
     """The state of a member that survives a restart of the loop.
 
     Attributes:
-        standing: Decides if the member may consider itself a member.
-        counts: Its statistics.
         view: A snapshot that any thread may read.
         requested: The owner wants to be in the group. Written by any thread.
         unpolled: It left because the owner did not respond; the next sign of life from the owner ends this state.
@@ -288,5 +254,4 @@ class MemberState:
 
     @property
     def joins(self) -> bool:
-        """True if the member should be in the group."""
         return self.requested and not self.unpolled and not self.closing

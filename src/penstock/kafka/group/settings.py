@@ -42,15 +42,7 @@ class NetworkSettings:
     """The network settings for connections to brokers.
 
     Attributes:
-        bootstrap_servers: The initial brokers.
-        request_timeout_ms: The timeout of a request.
-        retry_backoff_ms, retry_backoff_max_ms: The wait between two attempts at a request.
-        reconnect_backoff_ms, reconnect_backoff_max_ms: The wait between two attempts to connect to a broker.
-        connection_setup_ms, connection_setup_max_ms: The timeout of a connection attempt, at first and after failures.
-        connections_max_idle_ms: The time after which an unused connection is closed.
-        metadata_max_age_ms: The time after which the list of brokers is refreshed.
         send_buffer_bytes, receive_buffer_bytes: The socket buffers; 0 for the system's default.
-        client_dns_lookup: The addresses of a name to try.
         rebootstrap: True to start again from ``bootstrap_servers`` when no known broker responds.
     """
 
@@ -75,12 +67,7 @@ class GroupSettings:
     """The settings of a member.
 
     Attributes:
-        group_id: The group.
-        client_id: The client's name for brokers; member ids begin with it.
-        session_timeout_ms: The broker removes a member without a heartbeat for this long.
         rebalance_timeout_ms: The time in which members must join a round, and the owner must show that it is alive.
-        heartbeat_interval_ms: The interval of heartbeats.
-        network: The network settings.
         tls: The encryption of connections; None without encryption.
         sasl: The login; None without login.
     """
@@ -96,15 +83,7 @@ class GroupSettings:
 
 
 def group_settings(worker: Mapping[str, str], *, client_id: str) -> GroupSettings:
-    """The settings of a member of the worker's group.
-
-    Args:
-        worker: The worker's properties, placeholders resolved.
-        client_id: The default, ``connect-<host>:<port>`` of the worker's REST address.
-
-    Raises:
-        ConfigException: names every setting that cannot be used, with its value and what to do.
-    """
+    """The settings of a member of the worker's group."""
     own_id = worker.get("client.id", "").strip() or client_id
     admin = admin_settings({**_DEFAULTS, **worker, "client.id": own_id}, client_id=own_id)
     faults = [ConfigException(fault.name, fault.value, fault.reason) for fault in admin.refused]

@@ -1,12 +1,6 @@
 """The connections of a producer to its brokers: created on demand, reused, and closed.
 
-Main type: `ProducerConnections`. It creates a `Link` to a broker, queries the supported requests, logs in (`Login`) and
-marks the link as usable; it waits for events on all links at once, and passes on responses. A failed connection is
-tried again after a growing pause. A permanent error, such as a wrong password, is kept as `fatal`.
-
-`Conversation` makes synchronous requests to brokers over such connections, one after the other.
-
-Thread: its owner's; only `wake` and `trouble` may be called from any thread.
+Thread: the owner's; only ``wake`` and ``trouble`` may be called from any thread.
 
 Source: NetworkClient and ClusterConnectionStates of Kafka's clients; KIP-899 (rebootstrap).
 """
@@ -25,7 +19,7 @@ from typing import Final, TypeVar
 from penstock.errors import AuthenticationException, KafkaException, KafkaRetriableException
 from penstock.kafka.network.credentials import Login, credentials_of
 from penstock.kafka.network.transport import Expected, Link, LinkLostException, TransportSettings
-from penstock.kafka.protocol.messages import (
+from penstock.kafka.protocol import (
     Api,
     BrokerEndpoint,
     MalformedResponse,
@@ -55,18 +49,11 @@ class ProducerConnections:
     """The connections of one producer.
 
     Args:
-        settings: The settings of the producer.
-        name: The name of its task, for threads and messages.
-        needs: The requests that a broker must support, with their versions.
-        clock: monotonic seconds.
         dropped: Called after a connection was lost.
         seldom: The log for warnings, if the owner keeps one across several instances; None to create one.
 
     Attributes:
         fatal: The permanent error because of which no broker can be used; None as long as retries may help.
-
-    Raises:
-        ConfigException: a key, a certificate or a package cannot be used.
     """
 
     def __init__(
@@ -127,12 +114,7 @@ class ProducerConnections:
 
     # ---------------------------------------------------------------- selection
     def any(self, now: float, known: Mapping[int, BrokerEndpoint]) -> Link | None:
-        """A usable connection; creates one if there is none.
-
-        Args:
-            now: monotonic seconds.
-            known: the known brokers.
-        """
+        """A usable connection; creates one if there is none."""
         usable = [link for link in self._links.values() if link.usable]
         if usable:
             # Answers come in the order of requests, so an idle connection, or one that is not stuck, answers soonest.
@@ -198,9 +180,6 @@ class ProducerConnections:
         """Sends a request over a connection.
 
         Args:
-            link: the connection.
-            make: makes the request from its number.
-            answered: receives the answer.
             lost: called if there will be no answer.
             has_answer: True if the broker answers it.
         """
@@ -287,7 +266,6 @@ class ProducerConnections:
         """The times of the next work that no event announces.
 
         Args:
-            tried: the time until which all due work was done.
             waiting: True if failed connections are needed.
         """
         found = [link.deadline() for link in self._links.values()]
@@ -349,19 +327,7 @@ _PAUSE_S: Final = 0.05
 
 
 class Conversation:
-    """Synchronous requests to the brokers of one cluster.
-
-    Args:
-        settings: The addresses of the brokers, and the login.
-        name: For messages.
-        needs: The requests that a broker must support, with their versions.
-        timeout_s: The timeout of all requests together.
-        seldom: The log for warnings about connections.
-        clock: Monotonic seconds.
-
-    Raises:
-        ConfigException: A key, a certificate or a package cannot be used.
-    """
+    """Synchronous requests to the brokers of one cluster."""
 
     def __init__(
         self,
@@ -393,12 +359,8 @@ class Conversation:
 
         Args:
             to: The broker; None for any.
-            make: Makes the request from its number and the client's id.
-            read: Reads the answer.
-            what: The request, for messages.
 
         Raises:
-            KafkaRetriableException: There is no answer in time.
             KafkaException: The broker does not support such requests, or refuses the login.
         """
         found: list[T] = []

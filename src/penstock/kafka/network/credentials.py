@@ -1,20 +1,10 @@
-"""The credentials of a producer: a mechanism for each login, prepared in advance if that takes a while.
+"""The credentials of a client, and its logins over connections.
 
-Main type: `Credentials`, made by `credentials_of`. Tokens and Kerberos tickets are fetched on a separate thread,
-because both need the network; the caller does not block. `Kerberos` is one login with a ticket (GSSAPI); it needs the
-package gssapi, which `pip install penstock[kerberos]` brings. `fetch` gets an `AccessToken` from a token endpoint, with
-one request that blocks until the response or the timeout; `jwt_assertion` signs the assertion for the grant type
-jwt-bearer.
+Tokens and Kerberos tickets need the network, so a separate thread fetches them, which ``close`` joins; the thread of
+the connections does not block. ``Login`` logs in before a connection is used, and again before the session ends.
 
-`Login` logs in over one connection: before it is used, and again before the session ends, whose lifetime the broker
-limits. A new login then uses the open connection, after the requests in flight; no other request is sent until it is
-complete.
-
-Thread: the one that owns the connections. Each fetch has a separate thread, which `close` joins.
-
-Source: KIP-768 (tokens), ExpiringCredentialRefreshingLogin and KerberosLogin of Kafka's clients; RFC 4752;
-RFC 6749 section 4.4, RFC 7523, KIP-1139; HttpJwtRetriever and DefaultAssertionCreator of Kafka;
-SaslClientAuthenticator of its clients, KIP-368.
+Source: KIP-768 and KIP-1139 (tokens), KIP-368 (sessions that end), ExpiringCredentialRefreshingLogin, KerberosLogin and
+SaslClientAuthenticator of Kafka's clients; RFC 4752, RFC 6749 section 4.4, RFC 7523.
 """
 
 from __future__ import annotations
@@ -39,7 +29,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from penstock.errors import ConfigException, KafkaException, SaslAuthenticationException
 from penstock.kafka.network.sasl import BearerLogin, Exchange, Mechanism, mechanism_of
 from penstock.kafka.network.transport import Link, LinkLostException
-from penstock.kafka.protocol.messages import (
+from penstock.kafka.protocol import (
     sasl_authenticate_request,
     sasl_authenticate_response,
     sasl_handshake_request,
@@ -54,11 +44,7 @@ _LAYERS_BYTES: Final = 4
 
 
 def gssapi_library() -> Any:
-    """The package gssapi.
-
-    Raises:
-        ConfigException: it is not installed.
-    """
+    """The package gssapi."""
     try:
         return importlib.import_module("gssapi")
     except ImportError as error:
@@ -71,12 +57,7 @@ def gssapi_library() -> Any:
 
 
 class Kerberos:
-    """One login.
-
-    Args:
-        context: the started security context of gssapi.
-        token: its first token.
-    """
+    """One login."""
 
     name = "GSSAPI"
 
@@ -112,16 +93,7 @@ class Kerberos:
 
 
 def kerberos_login(settings: KerberosSettings, host: str) -> Kerberos:
-    """Gets a ticket for a broker.
-
-    Args:
-        settings: the principal and its key table.
-        host: the host of the broker.
-
-    Raises:
-        ConfigException: gssapi is not installed.
-        SaslAuthenticationException: there is no ticket.
-    """
+    """Gets a ticket for a broker."""
     gssapi = gssapi_library()
     try:
         name = gssapi.Name(settings.principal, gssapi.NameType.kerberos_principal) if settings.principal else None
@@ -163,12 +135,7 @@ def credentials_of(settings: SaslSettings, name: str, wake: Callable[[], None]) 
     """Creates the credentials of these settings.
 
     Args:
-        settings: mechanism and secrets.
-        name: the producer's name, for threads and messages.
         wake: called from another thread when a requested mechanism is ready.
-
-    Raises:
-        ConfigException: a package is missing.
     """
     if settings.tokens is not None:
         return _Tokens(settings.tokens, name, wake)
@@ -215,11 +182,7 @@ class _Errand(Generic[R]):
         self._thread.start()
 
     def ended(self) -> R | None:
-        """Returns the result of the call, once; None while it runs, or if none was begun.
-
-        Raises:
-            Exception: the exception of the call.
-        """
+        """Returns the result of the call, once; None while it runs, or if none was begun."""
         if self._thread is None or self._thread.is_alive():
             return None
         self._thread = None
@@ -488,13 +451,6 @@ class Ask(Protocol):
 
 class Login:
     """The logins over one connection.
-
-    Args:
-        link: the connection.
-        credentials: the credentials.
-        client_id: the client's name in the broker's log.
-        ask: sends a request over the connection.
-        clock: monotonic seconds.
 
     Attributes:
         begin_at: When the next login begins (monotonic seconds): at once for the first, later before the session ends.

@@ -1,14 +1,6 @@
-"""The login of a client at a broker: its messages, and the meaning of the responses, as bytes.
+"""The login of a client at a broker: its messages, and the meaning of the responses. No I/O.
 
-Main types: `Exchange` (one login over a connection) and the mechanisms: `PlainLogin`, `ScramLogin`, `BearerLogin`; the
-one for Kerberos is in `penstock.kafka.network.credentials`.
-`refuses_login` distinguishes logins that a broker rejects from logins whose connection was lost: librdkafka's
-`_AUTHENTICATION` stands for both.
-
-Thread: none; no I/O.
-
-Source: KIP-152 (SaslAuthenticate), KIP-368 (sessions that end); RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM), RFC
-7628 (OAUTHBEARER); org.apache.kafka.common.security.scram.internals.ScramSaslClient.
+Source: KIP-152 (SaslAuthenticate); RFC 4616 (PLAIN), RFC 5802 and RFC 7677 (SCRAM), RFC 7628 (OAUTHBEARER).
 """
 
 from __future__ import annotations
@@ -34,11 +26,7 @@ _MOST_ROUNDS: Final = 1_000_000
 
 
 class Mechanism(Protocol):
-    """One login by one mechanism.
-
-    Attributes:
-        name: Its name in Kafka.
-    """
+    """One login by one mechanism."""
 
     name: str
 
@@ -46,11 +34,7 @@ class Mechanism(Protocol):
         """Returns the client's first message."""
 
     def respond(self, challenge: bytes) -> bytes | None:
-        """Returns the client's message after an answer, or None if the login is complete.
-
-        Raises:
-            SaslAuthenticationException: the response violates the mechanism, or its sender does not know the secret.
-        """
+        """Returns the client's message after an answer, or None if the login is complete."""
 
 
 class PlainLogin:
@@ -80,8 +64,6 @@ class ScramLogin:
     """SCRAM: each side proves that it knows the password, without sending it. Without channel binding.
 
     Args:
-        digest: `sha256` or `sha512`.
-        username, password: the credentials.
         nonce: unique letters; generated if None.
 
     Source: RFC 5802.
@@ -167,10 +149,6 @@ class ScramLogin:
 class BearerLogin:
     """OAUTHBEARER: a token that an authorization server has issued.
 
-    Args:
-        token: the token.
-        expired: True if it has expired.
-
     Source: RFC 7628, KIP-255.
     """
 
@@ -211,12 +189,7 @@ def mechanism_of(name: str, username: str, password: str) -> Mechanism:
 
 
 class Exchange:
-    """One login: client and broker agree on the mechanism, then exchange its messages.
-
-    Args:
-        mechanism: produces the messages.
-        address: the address of the broker, for messages.
-    """
+    """One login: client and broker agree on the mechanism, then exchange its messages."""
 
     def __init__(self, mechanism: Mechanism, address: object) -> None:
         self.mechanism = mechanism

@@ -1,15 +1,8 @@
 """Bytes to and from one broker, over TCP or TLS, without ever blocking.
 
-Main types: `Transport`, `TransportSettings` and `LinkLostException`; `Link` sends requests over a transport in order,
-and receives the responses (`Expected`) in the same order. The owner selects on `Link.socket`, which may change until
-there is a connection, and calls `ready` when something can be read or written. Requests are lists of buffers, which are
-written without being copied together.
-
-A name may have addresses that the broker does not serve: all are tried. With TLS the transport is open only after the
-handshake. Handshake errors because of certificates, versions or ciphers are permanent and raise
-`SslAuthenticationException`; a connection that just ends raises `LinkLostException`.
-
-Thread: its owner's.
+The owner selects on ``Link.socket``, which may change until there is a connection, and calls ``ready`` when something
+can be read or written. A name may have addresses that the broker does not serve: all are tried. Handshake errors
+because of certificates, versions or ciphers are permanent; a connection that just ends is not.
 
 Source: SslTransportLayer and NetworkClient of Kafka's clients; the Kafka protocol guide, "Network".
 """
@@ -31,7 +24,7 @@ from itertools import islice
 from typing import Final
 
 from penstock.errors import KafkaRetriableException, SslAuthenticationException
-from penstock.kafka.protocol.messages import BrokerEndpoint, MalformedResponse, correlation_of
+from penstock.kafka.protocol import BrokerEndpoint, MalformedResponse, correlation_of
 
 #: The maximum number of buffers of one system call; all systems allow this many.
 _BUFFERS_AT_ONCE: Final = 64
@@ -85,17 +78,9 @@ class _State(Enum):
 class Transport:
     """One connection.
 
-    Args:
-        address: the address of the broker.
-        now: monotonic seconds.
-        settings: the settings of the connection.
-
     Attributes:
         socket: The socket to select on; it may change until the transport is open.
         deadline: The time by which it must be open; infinity once it is.
-
-    Raises:
-        LinkLostException: the name cannot be resolved, or the connection is refused at once.
     """
 
     def __init__(self, address: BrokerEndpoint, now: float, settings: TransportSettings) -> None:
@@ -137,11 +122,7 @@ class Transport:
         return self.is_open
 
     def send(self, out: deque[memoryview]) -> int:
-        """Sends bytes without blocking, removes them from `out`, and returns their number.
-
-        Raises:
-            LinkLostException: the connection is gone.
-        """
+        """Sends bytes without blocking, removes them from `out`, and returns their number."""
         total = 0
         try:
             while out or self._record:
@@ -157,7 +138,6 @@ class Transport:
         """Returns the bytes that have arrived, or None if there are none now.
 
         Raises:
-            LinkLostException: the connection is gone.
             SslAuthenticationException: the broker does not accept the client's certificate.
         """
         try:
@@ -362,7 +342,6 @@ class Expected:
     """An expected response.
 
     Attributes:
-        correlation: Number of the request.
         deadline: When the connection counts as lost (monotonic seconds).
         answered: Receives the response without its size; raises MalformedResponse if it is invalid, before it does
             anything else. Its exceptions end the connection.
@@ -378,18 +357,9 @@ class Expected:
 class Link:
     """One connection.
 
-    Args:
-        address: the address of the broker.
-        now: monotonic seconds.
-        settings: the settings of the connection.
-
     Attributes:
-        address: The address of the broker.
         usable: Set by the owner once it knows that the broker can be used.
         used_at: The time of the last request or answer (monotonic seconds).
-
-    Raises:
-        LinkLostException: the name cannot be resolved, or the connection is refused at once.
     """
 
     def __init__(self, address: BrokerEndpoint, now: float, settings: TransportSettings) -> None:
@@ -433,8 +403,6 @@ class Link:
         """Sends as much of a request as possible at once; `ready` sends the rest.
 
         Args:
-            buffers: the request, with its size.
-            expected: the expected response.
             answered: True if the broker responds. If not, `Expected.answered` is called without data after all is sent.
         """
         self._out.extend(memoryview(buffer) for buffer in buffers if len(buffer))
@@ -453,7 +421,6 @@ class Link:
 
         Raises:
             LinkLostException: the connection is gone, or too late.
-            MalformedResponse: the peer does not speak Kafka's protocol.
             AuthenticationException: broker and client do not accept each other.
         """
         if not self._transport.is_open:

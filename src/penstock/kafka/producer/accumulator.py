@@ -1,12 +1,4 @@
-"""The queues of record batches to send, by topic partition and in order, and the handling of responses.
-
-Main types: `RecordAccumulator`; `Owner` receives the results of record batches, `Retry` describes a retry.
-`PartitionQueue` has the record batches for one partition, and the sequence numbers that make retries safe;
-`Numbered` is its interface to a batch.
-
-When a broker rejects a batch because of some of its records, the records that it names are removed, or the batch is
-halved until the bad records are isolated. If a batch may be stored although it counts as lost, or the reverse, the
-producer gets a new id and new sequence numbers.
+"""The queues of record batches to send, by topic partition and in order, and the handling of responses. No I/O.
 
 A batch keeps its sequence number while its outcome is unknown: if the broker has stored it, it drops the duplicate.
 Only if the broker has rejected a batch, so that certainly neither it nor any later batch was stored, are its numbers
@@ -14,10 +6,12 @@ reused for the next one. While a batch has to be sent again, no new batch is sen
 response, so that the order is kept (Invariant 3). No new batch is sent either while a retry is in flight: the broker
 would forget the numbers by which it recognizes duplicates.
 
-Thread: the producer's own. No I/O.
+When a broker rejects a batch because of some of its records, the records that it names are removed, or the batch is
+halved until the bad records are isolated. If a batch may be stored although it counts as lost, or the reverse, the
+producer gets a new id and new sequence numbers.
 
-Source: RecordAccumulator (split batches, expiry) and Sender (completed batches) of Kafka's producer; KIP-467; KIP-98
-(idempotent producer: sequence numbers), KIP-360 (a new producer id after an unexpected sequence).
+Source: RecordAccumulator and Sender of Kafka's producer; KIP-467; KIP-98 (sequence numbers), KIP-360 (a new producer
+id).
 """
 
 from __future__ import annotations
@@ -31,10 +25,10 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError
 
+from penstock.kafka.cluster_view import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.transaction import Transaction
-from penstock.kafka.protocol.cluster_view import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
-from penstock.kafka.protocol.messages import PartitionAnswer
+from penstock.kafka.protocol import PartitionAnswer
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 
 #: The number of batches of one producer and partition that a broker remembers by their numbers.
@@ -46,7 +40,6 @@ class Numbered(Protocol):
     """The queue's interface to a record batch.
 
     Attributes:
-        count: The number of its records.
         created: When it was made (monotonic seconds).
         sequence: Number of its first record; None until it is sent.
     """
@@ -65,12 +58,8 @@ B = TypeVar("B", bound=Numbered)
 class PartitionQueue(Generic[B]):
     """The batches for one topic partition that wait, and those in flight.
 
-    Args:
-        most: the largest number of batches in flight.
-
     Attributes:
         retry_at: The time before which nothing is sent (monotonic seconds).
-        attempts: The number of retriable failures in a row.
     """
 
     def __init__(self, most: int = REMEMBERED) -> None:
@@ -243,10 +232,6 @@ class Owner(Protocol):
         """Called when the records at these positions of a record batch will never be stored.
 
         Args:
-            piece: their record batch.
-            positions: the positions of the records in it.
-            kind: the error.
-            unknown: True if their topic does not exist.
             fatal: True if no more records can be sent.
         """
 
@@ -262,9 +247,6 @@ class RecordAccumulator:
     """Queues of record batches, one for each topic partition.
 
     Args:
-        settings: the settings of the producer.
-        owner: receives the outcome of each record batch.
-        encode: encodes the records of a refused batch again.
         producer_id: replaced if a batch may be stored although it counts as lost, or the reverse.
 
     Attributes:
@@ -324,11 +306,6 @@ class RecordAccumulator:
     # ---------------------------------------------------------------- answers, in the order of sending
     def answered(self, piece: PartitionBatch, answer: PartitionAnswer, now: float) -> Retry | None:
         """Handles the answer for the first record batch in flight to its partition.
-
-        Args:
-            piece: The record batch.
-            answer: The broker's answer.
-            now: Monotonic seconds.
 
         Returns:
             The kind of retry, if it shall be logged; None if the batch is settled, or waits for an earlier one.
@@ -423,7 +400,6 @@ class RecordAccumulator:
                 self._take_out(queue, head.error or _TIMED_OUT, lambda piece: piece.sent > retries)
 
     def give_up_all(self, kind: ErrorKind) -> None:
-        """Reports all waiting batches as lost: no more records can be sent."""
         for place in list(self.busy):
             self.give_up(place, kind, fatal=True)
 
@@ -431,9 +407,6 @@ class RecordAccumulator:
         """Reports all waiting batches of a partition as lost.
 
         Args:
-            place: its topic and number.
-            kind: the error.
-            unknown: True if the topic does not exist.
             fatal: True if no more records can be sent there.
         """
         self._take_out(self.busy[place], kind, unknown=unknown, fatal=fatal)
@@ -468,8 +441,6 @@ class ProducerId:
     Args:
         idempotent: True if the producer has an id.
         pause_s: The pause before the next request after brokers gave no id, in seconds.
-        transaction: The transaction that has the id, if there are transactions.
-        state: Held during access to the transaction, and notified after changes.
 
     Attributes:
         current: Id and epoch; None while there are none.
@@ -490,7 +461,6 @@ class ProducerId:
 
     @property
     def with_transactions(self) -> bool:
-        """True if it belongs to a transaction."""
         return self._transaction is not None
 
     @property
@@ -501,7 +471,6 @@ class ProducerId:
         return self._ask_at
 
     def asked(self) -> None:
-        """Notes a request for an id."""
         self._asking = True
 
     def heard(self) -> None:
@@ -509,7 +478,6 @@ class ProducerId:
         self._asking = False
 
     def take(self, producer_id: int, epoch: int) -> None:
-        """Takes the id that a broker gave."""
         self.current = (producer_id, epoch)
 
     def pause(self, now: float) -> None:

@@ -1,22 +1,12 @@
 """Sends converted records to Kafka as whole columns: no Python code runs for a record, neither for sending nor for
 results.
 
-Main types: `ColumnProducer` (one for each source task); `Sender` does its I/O, `Partitioner` chooses partitions and
-`encode` makes record batches of Arrow columns.
-
 The worker has its own producer because client libraries need a call and an object for each record, which takes about
-three times the processor time. Its record batches are idempotent, in order, with Java's partitions for keys, unless
-`ColumnSettings` say otherwise.
+three times the processor time. A batch is sent in chunks, so that the first one is in flight while the next is encoded.
 
-A batch is sent in chunks of up to 10,000 rows, so that the first one is in flight while the next is encoded. The bytes
-in flight are limited (`buffer.memory`, or less).
-
-If no failure is tolerated (`stops_at_failure`), nothing is sent after a row that is rejected here, and no further chunk
-after a row has failed. Later rows are never reported.
-
-Threads: `send`, `wait_delivered` and `close` belong to the task's delivery thread (or to the task thread after the
-delivery thread has ended). The producer owns one thread, which communicates with the brokers and calls `Receipts`. Any
-thread may call `abort`.
+Threads: ``send``, ``wait_delivered`` and ``close`` belong to the task's delivery thread (or to the task thread after
+the delivery thread has ended). The producer owns one thread, which communicates with the brokers and calls
+``Receipts``. Any thread may call ``abort``.
 
 Source: KafkaProducer as AbstractWorkerSourceTask of Kafka Connect uses it; KIP-98 (record batches, idempotence).
 """
@@ -39,6 +29,7 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
 from penstock.errors import KafkaException, KafkaRetriableException
+from penstock.kafka.cluster_view import ErrorKind, error_of
 from penstock.kafka.producer.in_flight import (
     FailedDelivery,
     InFlightRows,
@@ -51,7 +42,6 @@ from penstock.kafka.producer.in_flight import (
 from penstock.kafka.producer.partitioner import Partitioner
 from penstock.kafka.producer.record_batches import EncodedBatch, encode, joined
 from penstock.kafka.producer.sender import Sender
-from penstock.kafka.protocol.cluster_view import ErrorKind, error_of
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch
 from penstock.telemetry import log_context, waiting_for
@@ -80,14 +70,10 @@ class ColumnProducer(InFlightRows[ProducedRows]):
     """Sends the batches of one task.
 
     Args:
-        settings: the settings of the producer.
-        name: name of the task, for the thread and for messages.
-        connector, task: the context of log lines.
         each_row: True if receipts report the position of each row.
         batch_ends: True if they report only the positions of the first and the last row of each record batch.
         stops_at_failure: True if nothing more is sent after a row has failed. Then `send` returns without having sent
             the rest, and no receipt names those rows. Invariants 1 and 3.
-        clock: monotonic seconds.
     """
 
     def __init__(
@@ -134,14 +120,10 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         Sends nothing, or no more, once a row has failed and the producer stops at failures.
 
         Args:
-            batch: converted records.
-            receipts: receives the outcome of each chunk.
             rows: positions of the rows to send, ascending; None for all.
-            within_s: the time limit.
 
         Raises:
             ProducerClosedException: `abort` was called.
-            KafkaRetriableException: it took longer; the remaining rows are not sent, and not reported.
         """
         deadline = self._clock() + within_s
         table = batch.table if rows is None else batch.table.take(rows)
@@ -203,7 +185,6 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         return True
 
     def _is_halted(self) -> bool:
-        """True if no more rows may be sent."""
         return self._stopped
 
     def _forget(self, chunk: ProducedRows) -> None:
@@ -395,18 +376,15 @@ class ColumnProducer(InFlightRows[ProducedRows]):
                 self._finish(chunk)
 
     def stored(self, piece: PartitionBatch, base_offset: int, append_time: int) -> None:
-        """See `Owner`."""
         piece.note_places(base_offset, append_time)
         self._count_off(piece.chunk, 1)
 
     def replaced(self, piece: PartitionBatch, pieces: Sequence[PartitionBatch]) -> None:
-        """See `Owner`."""
         self._count_off(piece.chunk, 1 - len(pieces))
 
     def lost(
         self, piece: PartitionBatch, positions: Iterable[int], kind: ErrorKind, *, unknown: bool, fatal: bool
     ) -> None:
-        """See `Owner`."""
         chunk = piece.chunk
         for index in piece.indices[list(positions)].tolist():
             row = chunk.rows[index]
@@ -470,7 +448,6 @@ def _chunks(batch: ProduceBatch, sizes: np.ndarray) -> Iterator[tuple[int, int, 
 
 
 def _sizes(batch: ProduceBatch) -> np.ndarray:
-    """Bytes of each row's key and value."""
     names = ("key", "value") if batch.has_keys else ("value",)
     lengths = [pc.fill_null(pc.binary_length(batch.table.column(name)), 0).to_numpy() for name in names]
     total: np.ndarray = np.add.reduce(lengths, axis=0, dtype=np.int64)

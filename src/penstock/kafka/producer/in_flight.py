@@ -1,12 +1,7 @@
 """Rows in flight to Kafka, and the callbacks of a producer about them.
 
-Main types: `Receipts` (the callbacks; `EachRow` reports one row at a time), `FailedDelivery` (a row that Kafka will not
-store), `InFlightRows` (a task's rows in flight, shared by both producers) and the exceptions of sending. `ProducedRows`
-tracks rows that are sent together until each of them is stored or lost; `PartitionBatch` is one record batch of a chunk
-for one topic partition, which can be encoded again with fewer rows if the broker rejects it.
-
-Thread: see `InFlightRows`. A producer calls `Receipts` on its own thread. The thread that sends creates chunks, which
-then belong to the producer's thread. Everything else is a value.
+Thread: the thread that sends creates chunks, which then belong to the producer's thread; that thread calls
+``Receipts``.
 """
 
 from __future__ import annotations
@@ -22,8 +17,8 @@ import pyarrow as pa
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
+from penstock.kafka.cluster_view import ErrorKind
 from penstock.kafka.producer.record_batches import EncodedBatch
-from penstock.kafka.protocol.cluster_view import ErrorKind
 from penstock.pipeline.batch.batches import ProduceBatch
 
 
@@ -48,9 +43,6 @@ class FailedDelivery:
 
     Attributes:
         row: The position in the batch.
-        topic: The topic of the row.
-        error: The error.
-        java_name: Kafka's name of the error.
         unknown_topic: True if the topic does not exist and the broker does not create it.
         fatal: True if the producer sends no more records.
     """
@@ -77,7 +69,6 @@ class Receipts(Protocol):
 
         Args:
             first, end: positions in the batch; chunks of a batch do not overlap and may end in any order.
-            failures: the permanent failures, in order.
             metadata: the position in Kafka of each delivered row, by its position in the batch, or only of the first
                 and last row of each record batch; None unless positions are reported.
         """
@@ -100,7 +91,6 @@ class EachRow:
         failures: Sequence[FailedDelivery],
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
-        """See `Receipts`."""
         failed = {one.row: one.error for one in failures}
         places = metadata or {}
         for row in range(first, end):
@@ -111,7 +101,6 @@ class SentTogether(Protocol):
     """Rows that are sent together.
 
     Attributes:
-        number: Ascending in the order of sending.
         nbytes: The bytes that count as in flight.
     """
 
@@ -126,9 +115,6 @@ class InFlightRows(Generic[C]):
     """The rows of a task in flight, until they are stored, lost, or abandoned.
 
     One condition protects everything here; `send` of a producer waits for it. Thread: any.
-
-    Args:
-        name: name of the task, for messages.
     """
 
     def __init__(self, name: str) -> None:
@@ -169,7 +155,6 @@ def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeExcep
 
     Args:
         size: bytes of the record's key and value.
-        setting: the setting with the limit.
         limit: the value of that setting in bytes, if it is known.
     """
     value = "" if limit is None else f" ({limit})"
@@ -190,10 +175,8 @@ class ProducedRows:
     """Some rows of a batch. Invariant 1.
 
     Attributes:
-        batch: The batch of the rows; its table has only the chunk.
         rows: The position of each row in the batch, ascending.
         sizes: The bytes of each row's key and value.
-        receipts: Receives the outcome.
         nbytes: The bytes that count as in flight.
         number: The number of the chunk, ascending in the order of sending.
         left: The number of record batches that are neither stored nor lost.
@@ -218,11 +201,9 @@ class ProducedRows:
         self.rows = self.rows[: index + 1]
 
     def sorted_failures(self) -> list[FailedDelivery]:
-        """The failures, in the order of rows."""
         return [self.failures[index] for index in sorted(self.failures)]
 
     def topic_of(self, index: int) -> str:
-        """The topic of a row."""
         if self.batch.topic is not None:
             return self.batch.topic
         topic: str = self.batch.table.column("topic")[index].as_py()
@@ -236,9 +217,6 @@ class PartitionBatch:
     Attributes:
         indices: The index in the chunk of each of its records, ascending.
         created: The time at which it was queued (monotonic seconds).
-        sequence: The number of its first record, see `PartitionQueue`.
-        sent: The number of times it was sent.
-        error: The last error of a batch that is sent again.
         unsure: True if it may be stored, because a broker did not answer or did not rule it out.
     """
 
@@ -255,12 +233,10 @@ class PartitionBatch:
 
     @property
     def count(self) -> int:
-        """The number of records."""
         return self.encoded.count
 
     @property
     def place(self) -> tuple[str, int]:
-        """The topic and partition of the batch."""
         return self.topic, self.partition
 
     def note_places(self, base_offset: int, append_time: int) -> None:

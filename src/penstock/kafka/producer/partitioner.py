@@ -1,9 +1,5 @@
 """Chooses the partitions of rows as the Java producer does, a column at a time.
 
-Main type: `Partitioner`, one for each producer. `murmur2` is the hash of keys that it uses.
-
-Thread: a `Partitioner` belongs to the thread that sends. `murmur2` may be called from any thread.
-
 Source: KIP-480 and KIP-794 (sticky partitions), BuiltInPartitioner and Utils.murmur2 of Kafka's clients.
 """
 
@@ -144,7 +140,6 @@ class Partitioner:
                 counts as one: each row that has bytes is then followed by a change.
             kind: Empty for Java's default; "keyless" if rows with a key are treated like those without
                 (``partitioner.ignore.keys``); "round robin" if, in addition, each row goes to the next partition.
-            random: Chooses among partitions; by default each partitioner chooses differently.
         """
         self._batch_size = max(1, batch_size)
         self._ignore_keys = kind in ("keyless", "round robin")
@@ -158,8 +153,6 @@ class Partitioner:
         """Chooses the partition of each row.
 
         Args:
-            topic: The topic of all rows.
-            count: The current number of partitions of the topic, at least one. It may differ between calls.
             named: The partitions that rows name (int32 with nulls), None when no row does. They are not checked.
             keys: The keys of the rows (binary with nulls), None when no row has one. An empty key is a key.
             sizes: The bytes of each row (int64).

@@ -1,13 +1,9 @@
 """Arrow columns as Kafka's record batches (message format v2), without Python code for a row.
 
-Main type: `EncodedBatch`, made by `encode`.
-
 A record consists of columns of small pieces: its length, the offset delta, the key with its length, and so on. A table
 converts lengths and deltas to varints, or arithmetic on whole columns if one is too large for the table; one call then
 joins all pieces of all rows. Batch boundaries are computed before that, from sizes that assume the longest delta, so a
 batch may end a few rows before it is full.
-
-Thread: none; values, and functions that any thread may call.
 
 Source: KIP-98, "Message Format", and the Kafka protocol guide, "Record Batch".
 """
@@ -70,7 +66,6 @@ class EncodedBatch:
 
     Attributes:
         first: The position of its first row in the input columns.
-        count: The number of its records.
         timestamps: The time of each of its records in ms since 1970, or a single one for all.
         body: The records, compressed if that makes them smaller.
     """
@@ -136,10 +131,6 @@ def encode(
         now: The time of rows without one (null or -1), in ms since 1970.
         keys: True if any row has a key; the column is ignored otherwise.
         headers: True if any row has headers; the column is ignored otherwise.
-        timestamp: The time of all rows, in place of the column.
-
-    Raises:
-        ValueError: A header has no key; or Arrow does not know the compression's level.
 
     Source: KIP-98, "Message Format".
     """
@@ -266,11 +257,7 @@ _NO_HEADERS: Final = _Part((_ZERO,), len(_ZERO))
 
 
 def _headers_part(column: pa.Array) -> _Part:
-    """The number of a row's headers, and the key and value of each; encoded for all rows at once, then cut into rows.
-
-    Raises:
-        ValueError: A header has no key.
-    """
+    """The number of a row's headers, and their keys and values; encoded for all rows at once, then cut into rows."""
     entries = column.flatten()
     if not len(entries):
         return _NO_HEADERS
@@ -297,7 +284,6 @@ def _zigzag(numbers: np.ndarray) -> np.ndarray:
 
 
 def _sizes(zigzag: np.ndarray) -> np.ndarray:
-    """The bytes of each number as a varint."""
     sizes = np.ones(len(zigzag), np.int64)
     for bits in range(7, int(zigzag.max()).bit_length(), 7):
         sizes += zigzag >= np.uint64(1 << bits)
@@ -377,9 +363,7 @@ class ProducerRecord(NamedTuple):
     """A record to send.
 
     Attributes:
-        topic: Its topic.
         key, value: Its contents; None is null.
-        headers: Names and values, in order.
         timestamp: Milliseconds since 1970; the time of sending if it is None or negative.
         partition: Its partition; the producer chooses one if it is None.
     """

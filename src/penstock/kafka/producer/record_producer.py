@@ -1,13 +1,10 @@
 """Sends single records, each with its own result: dead letter records, and records of internal topics.
 
-Main type: `RecordProducer`, on top of a `ColumnProducer`. Records that arrive during a send are sent together
-afterwards.
+Records that arrive during a send are sent together afterwards. A producer that has failed permanently, for example
+because its login was rejected, is replaced, so that long-lived users recover after the cause is fixed.
 
-A `ColumnProducer` that has failed permanently, for example because its login was rejected, sends no more records. Later
-records get a new one, so that long-lived users recover after the cause is fixed.
-
-Threads: any thread may call `send`, the owner calls `close`. The producer owns and joins one thread, which passes
-records on; results arrive on that thread, on that of the `ColumnProducer`, or on the caller's if a record is rejected.
+Threads: any thread may call ``send``, the owner calls ``close``. The thread ``letters-<name>`` passes records on;
+results arrive on it, on that of the ``ColumnProducer``, or on the caller's if a record is rejected.
 """
 
 from __future__ import annotations
@@ -58,16 +55,7 @@ class _Letter:
 
 
 class RecordProducer:
-    """A producer for records that come one at a time.
-
-    Args:
-        settings: the settings of the producer.
-        name: the owner of the producer, in thread names, logs and errors.
-        clock: monotonic seconds.
-
-    Raises:
-        ConfigException: a key, a certificate or a package cannot be used.
-    """
+    """A producer for records that come one at a time."""
 
     def __init__(self, settings: ColumnSettings, *, name: str, clock: Callable[[], float] = time.monotonic) -> None:
         self._name = name
@@ -103,7 +91,6 @@ class RecordProducer:
         """Queues one record. Waits only while `buffer.memory` bytes are queued.
 
         Args:
-            record: The record.
             answer: Called once with the error, or with None and the position in Kafka.
             room_s: The longest wait for room, after which the record is refused; None for no limit.
             after_s: The delay before the record is sent; until then it takes no room.

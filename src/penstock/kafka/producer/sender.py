@@ -1,13 +1,9 @@
-"""Sends the record batches of a `ColumnProducer`: the loop of the producer's thread.
-
-Main type: `Sender`. It requests metadata and a producer id, sends ready batches and passes on the responses.
+"""Sends the record batches of a ``ColumnProducer``: the loop of the producer's thread.
 
 A request carries the next record batch of each topic partition that its broker leads. Up to five requests to a broker
-are in flight; sequence numbers keep their order and make retries safe (`PartitionQueue`). `RecordAccumulator`
-interprets the response for a record batch. A producer id that a broker no longer knows is replaced when nothing is in
-flight (`ProducerId`).
+are in flight; sequence numbers keep their order and make retries safe (``PartitionQueue``).
 
-Thread: the producer's own; only `wake`, `trouble` and `failure` may be used from any thread.
+Thread: the producer's own; only ``wake``, ``trouble`` and ``failure`` may be used from any thread.
 
 Source: Sender and TransactionManager of Kafka's producer; KIP-98, KIP-360.
 """
@@ -24,14 +20,13 @@ from typing import Final
 from confluent_kafka import KafkaError
 
 from penstock.errors import SaslAuthenticationException, SslAuthenticationException
+from penstock.kafka.cluster_view import LEADER_IN_DOUBT, ClusterView, ErrorKind, error_of
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.producer.accumulator import Owner, ProducerId, RecordAccumulator, Retry
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
-from penstock.kafka.producer.transaction import Transaction
-from penstock.kafka.producer.transaction_coordinator import NEEDS, Coordinator
-from penstock.kafka.protocol.cluster_view import LEADER_IN_DOUBT, ClusterView, ErrorKind, error_of
-from penstock.kafka.protocol.messages import (
+from penstock.kafka.producer.transaction import NEEDS, Coordinator, Transaction
+from penstock.kafka.protocol import (
     VERSIONS,
     Api,
     MalformedResponse,
@@ -56,19 +51,10 @@ class Sender:
     """Sends record batches, in order for each topic partition.
 
     Args:
-        settings: the settings of the producer.
-        name: the name of its task, for messages.
-        owner: receives the outcome of each record batch.
-        encode: encodes the records of a refused batch again.
         state: held while the view of the cluster changes, and notified afterwards.
-        clock: monotonic seconds.
 
     Attributes:
-        view: The known state of the cluster.
         transaction: The transaction of a producer with transactions; changes under `state`.
-
-    Raises:
-        ConfigException: a key, a certificate or a package cannot be used.
     """
 
     def __init__(
@@ -125,7 +111,6 @@ class Sender:
         return self._failure
 
     def add(self, pieces: Iterable[PartitionBatch]) -> None:
-        """Appends record batches to their queues."""
         self._batches.add(pieces)
 
     def step(self) -> None:

@@ -1,44 +1,58 @@
-"""The state machine of a producer's transactions: the next request to the coordinator, and the meaning of its
-responses.
+"""A producer's transactions: their state machine, the requests to their coordinator, and the fencing of producers.
 
-Main types: `Transaction` (states and events), `TransactionPhase`, and the requests: `FindCoordinator`, `Initialize`,
-`AddPartitions`, `TransactionEnd`.
-
-Only one request is in flight at a time. If the coordinator is busy with the previous transaction
-(CONCURRENT_TRANSACTIONS), the request is repeated after a few milliseconds; if the coordinator has moved, it is looked
-up again; if it is unreachable, the request is repeated indefinitely. A permanent error is kept as `failure`.
-
-If a batch may still be in flight, an abort first requests a new epoch: the coordinator aborts with it, and partitions
-reject late batches with the old epoch, which could otherwise become part of the next transaction. A request for a new
-epoch aborts any open transaction, even a successor's. So the producer first checks that the transaction is still its
-own, by adding a partition once more, which fails if there is a successor. The coordinator raises the epoch for the
-abort already, and only newer coordinators remember the epoch before that: if a coordinator rejects our epoch then, the
-producer tries the next one. No other producer can have that epoch while our transaction was open, because a successor
-gets an epoch that is two higher.
+Only one request is in flight at a time. If a batch may still be in flight, an abort first requests a new epoch: the
+coordinator aborts with it, and partitions reject late batches with the old epoch, which could otherwise become part of
+the next transaction. A request for a new epoch aborts any open transaction, even a successor's. So the producer first
+checks that the transaction is still its own, by adding a partition once more, which fails if there is a successor. The
+coordinator raises the epoch for the abort already, and only newer coordinators remember the epoch before that: if a
+coordinator rejects our epoch then, the producer tries the next one. No other producer can have that epoch while our
+transaction was open, because a successor gets an epoch that is two higher.
 
 A request without a response may reach a frozen coordinator much later, when the next transaction is open, and end that
 transaction. So after such a transaction the producer requests a new epoch, which makes the late request fail.
 
-Thread: none; its owner's lock is held for every call. No I/O.
-
-Source: KIP-98, KIP-360, KIP-890; TransactionManager of Kafka's producer, TransactionCoordinator of its brokers.
+Source: KIP-98, KIP-360, KIP-890; TransactionManager of Kafka's producer, TransactionCoordinator of its brokers;
+Admin.fenceProducers (KIP-618), Worker.fenceZombies of Kafka Connect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
+from types import MappingProxyType
 from typing import Final
 
 from penstock.errors import (
     CommitOutcomeUnknownException,
     KafkaException,
+    KafkaRetriableException,
     ProducerFencedException,
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.protocol.cluster_view import ErrorKind, error_of
+from penstock.kafka.cluster_view import ErrorKind, error_of
+from penstock.kafka.network.connections import ProducerConnections
+from penstock.kafka.network.transport import Link, LinkLostException
+from penstock.kafka.protocol import (
+    INIT_PRODUCER_ID_VERSION,
+    VERSIONS,
+    Api,
+    BrokerEndpoint,
+    add_partitions_request,
+    add_partitions_response,
+    end_transaction_request,
+    end_transaction_response,
+    find_coordinator_request,
+    find_coordinator_response,
+    init_transactions_request,
+    init_transactions_response,
+)
+from penstock.kafka.settings.client import producer_settings
+from penstock.kafka.settings.producer import ColumnSettings
 
 NO_IDENTITY: Final = (-1, -1)
 #: The wait before a coordinator that is busy with the previous transaction gets another request, at first and at most.
@@ -113,13 +127,10 @@ class Transaction:
     """The transactions of one producer, one after the other.
 
     Args:
-        transactional_id: The producer's id, for messages.
         backoff_s, backoff_most_s: The wait before the next request to a coordinator that cannot answer; doubled each
             time up to the second value.
-        timeout_s: The time after which the coordinator ends an abandoned transaction.
 
     Attributes:
-        phase: The current phase.
         identity: Producer id and epoch; None as long as there are none.
         failure: The reason why the open transaction, or the producer, cannot continue; None if it can.
         fatal: True if the failure ends the producer.
@@ -167,11 +178,7 @@ class Transaction:
         self._go_to(TransactionPhase.INITIALIZING)
 
     def begin(self, now: float) -> None:
-        """Begins a transaction for a record to send.
-
-        Raises:
-            KafkaException: no transaction can begin.
-        """
+        """Begins a transaction for a record to send."""
         if self.failure is not None:
             raise self.failure
         if self.phase is TransactionPhase.READY:
@@ -190,11 +197,7 @@ class Transaction:
         return False
 
     def commit(self) -> None:
-        """Requests the commit; all records must be stored. A second call before the answer has no effect.
-
-        Raises:
-            KafkaException: the transaction cannot be committed.
-        """
+        """Requests the commit; all records must be stored. A second call before the answer has no effect."""
         if self.failure is not None:
             raise self.failure
         if self.phase in (TransactionPhase.READY, TransactionPhase.COMMITTING):
@@ -246,7 +249,6 @@ class Transaction:
         """Notes that a batch is lost, or may be: the transaction cannot be committed.
 
         Args:
-            kind: the error.
             new_epoch: True if the batch may be stored nevertheless, or the broker rejects the epoch.
         """
         self._needs_epoch = self._needs_epoch or new_epoch
@@ -313,7 +315,6 @@ class Transaction:
         self._wait(now)
 
     def found(self, error_code: int, now: float) -> None:
-        """Handles the answer to `FindCoordinator`."""
         self._under_way = None
         if error_code == _NONE:
             self.has_coordinator = True
@@ -323,7 +324,6 @@ class Transaction:
             self._end(error_code)
 
     def initialized(self, error_code: int, identity: tuple[int, int], now: float) -> None:
-        """Handles the answer to `Initialize`."""
         self._under_way = None
         if error_code == _NONE:
             self.identity = identity
@@ -337,7 +337,6 @@ class Transaction:
                 self._end(error_code)
 
     def added(self, error_codes: Mapping[Place, int], now: float) -> None:
-        """Handles the answer to `AddPartitions`."""
         question, self._under_way = self._under_way, None
         if not isinstance(question, AddPartitions) or self.phase not in (
             TransactionPhase.OPEN,
@@ -365,7 +364,6 @@ class Transaction:
             self._end(code)
 
     def ended(self, error_code: int, now: float) -> None:
-        """Handles the answer to `TransactionEnd`."""
         self._under_way = None
         if error_code == _NONE:
             self._go_to(TransactionPhase.READY)
@@ -450,3 +448,206 @@ class Transaction:
             raise KafkaException(
                 f"The producer of {self._id} is {self.phase.name.lower()}, and has to be {phase.name.lower()} for that"
             )
+
+
+NEEDS: Final[Mapping[Api, int]] = MappingProxyType(
+    {
+        Api.FIND_COORDINATOR: VERSIONS[Api.FIND_COORDINATOR],
+        Api.INIT_PRODUCER_ID: INIT_PRODUCER_ID_VERSION,
+        Api.ADD_PARTITIONS_TO_TXN: VERSIONS[Api.ADD_PARTITIONS_TO_TXN],
+        Api.END_TXN: VERSIONS[Api.END_TXN],
+    }
+)
+
+
+class Coordinator:
+    """The coordinator of one transactional id."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        connections: ProducerConnections,
+        transactional_id: str,
+        client_id: str,
+        timeout_s: float,
+        state: threading.Condition,
+        clock: Callable[[], float],
+    ) -> None:
+        self._transaction = transaction
+        self._connections = connections
+        self._id = transactional_id
+        self._client_id = client_id
+        self._timeout_ms = round(timeout_s * 1000)
+        self._state = state
+        self._clock = clock
+        self._address: BrokerEndpoint | None = None
+
+    def step(self, now: float, known: Mapping[int, BrokerEndpoint]) -> None:
+        with self._state:
+            if now < self._transaction.retry_at:
+                return
+            # Do not take a request that cannot be sent now.
+            if self._transaction.has_coordinator and self._address is not None:
+                link = self._connections.to(self._address, now)
+            else:
+                link = self._connections.any(now, known)
+            if link is None or not link.usable:
+                self._given_up_on(link)
+                return
+            question = self._transaction.question(now)
+        if question is not None:
+            self._ask(link, question)
+
+    def _given_up_on(self, link: Link | None) -> None:
+        """Makes the transaction look for its coordinator again if the known coordinator cannot be reached."""
+        if link is None and self._transaction.has_coordinator:
+            self._transaction.has_coordinator = False
+
+    def _ask(self, link: Link, question: Question) -> None:
+        client_id, own = self._client_id, self._id
+
+        def make(number: int) -> Sequence[bytes]:
+            match question:
+                case FindCoordinator():
+                    return [find_coordinator_request(number, client_id, own)]
+                case Initialize(identity):
+                    return [init_transactions_request(number, client_id, own, self._timeout_ms, identity)]
+                case AddPartitions(identity, places):
+                    return [add_partitions_request(number, client_id, own, identity, places)]
+                case _:
+                    return [end_transaction_request(number, client_id, own, question.identity, question.commit)]
+
+        def answered(payload: memoryview) -> None:
+            now = self._clock()
+            match question:
+                case FindCoordinator():
+                    found = find_coordinator_response(payload)
+                    self._address = found.address
+                    self._tell(found.error_code)
+                    self._change(lambda: self._transaction.found(found.error_code, now))
+                case Initialize():
+                    made = init_transactions_response(payload)
+                    self._tell(made.error_code)
+                    identity = (made.producer_id, made.producer_epoch)
+                    self._change(lambda: self._transaction.initialized(made.error_code, identity, now))
+                case AddPartitions():
+                    codes = add_partitions_response(payload)
+                    self._change(lambda: self._transaction.added(codes, now))
+                case _:
+                    code = end_transaction_response(payload)
+                    self._tell(code)
+                    self._change(lambda: self._transaction.ended(code, now))
+
+        self._connections.ask(link, make, answered, self._lost)
+
+    def _lost(self, _: LinkLostException) -> None:
+        self._change(lambda: self._transaction.lost(self._clock()))
+
+    def _change(self, change: Callable[[], None]) -> None:
+        with self._state:
+            change()
+            self._state.notify_all()
+
+    def _tell(self, code: int) -> None:
+        kind = error_of(code)
+        if code and kind.retriable and kind.name != "CONCURRENT_TRANSACTIONS":
+            self._connections.warn(
+                kind.name, ": the coordinator of its transactions says %s; it is asked again", kind.name
+            )
+
+
+#: The number of ids that are fenced at a time.
+AT_A_TIME: Final = 8
+
+
+Fenced = tuple[int, int] | KafkaException
+
+
+def fence_producers(
+    settings: ColumnSettings,
+    transactional_ids: Iterable[str],
+    timeout_s: float,
+    *,
+    name: str = "fencing",
+    clock: Callable[[], float] = time.monotonic,
+) -> dict[str, Fenced]:
+    """Fences the producers that use these transactional ids.
+
+    Returns:
+        For each id a new, unused producer id and epoch; or the reason why it could not be fenced:
+        `TransactionalIdAuthorizationException` if the user has no right to it, `KafkaRetriableException` if the timeout
+        expired.
+    """
+    waiting = deque(dict.fromkeys(transactional_ids))
+    found: dict[str, Fenced] = {}
+    if not waiting:
+        return found
+    deadline = clock() + timeout_s
+    state = threading.Condition()
+    connections = ProducerConnections(settings, name, NEEDS, clock, _nothing)
+    asked: dict[str, tuple[Transaction, Coordinator]] = {}
+    try:
+        while (waiting or asked) and clock() < deadline and connections.fatal is None:
+            while waiting and len(asked) < AT_A_TIME:
+                one = waiting.popleft()
+                transaction = Transaction(one, settings.retry_backoff, settings.retry_backoff_max)
+                transaction.initialize()
+                timeout = settings.transaction_timeout
+                asked[one] = (
+                    transaction,
+                    Coordinator(transaction, connections, one, settings.client_id, timeout, state, clock),
+                )
+            now = clock()
+            connections.tend(now)
+            for _, coordinator in asked.values():
+                coordinator.step(now, {})
+            times = connections.times(now, waiting=True)
+            times += [at for transaction, _ in asked.values() if (at := transaction.retry_at) > now]
+            connections.wait(min([deadline, *times]) - now)
+            _collect(asked, found)
+        for one in (*asked, *waiting):
+            found[one] = connections.fatal or KafkaRetriableException(
+                f"The producer of the transactional id {one} was not fenced within {timeout_s:g} s: "
+                f"{connections.trouble or 'its coordinator has not answered'}"
+            )
+    finally:
+        connections.close()
+    return found
+
+
+def _collect(asked: dict[str, tuple[Transaction, Coordinator]], found: dict[str, Fenced]) -> None:
+    """Moves the ids that are fenced, or failed permanently, from ``asked`` to ``found``."""
+    for one, (transaction, _) in list(asked.items()):
+        if transaction.phase is TransactionPhase.READY and transaction.identity is not None:
+            found[one] = transaction.identity
+        elif transaction.failure is not None:
+            found[one] = transaction.failure
+        else:
+            continue
+        del asked[one]
+
+
+def _nothing() -> None:
+    pass
+
+
+def failed(fenced: Mapping[str, Fenced]) -> dict[str, KafkaException]:
+    """The error of each id that could not be fenced."""
+    return {one: result for one, result in fenced.items() if isinstance(result, KafkaException)}
+
+
+#: The default timeout of Kafka's admin client for one call.
+_TIMEOUT_S: Final = 60.0
+
+
+def fence_zombies(
+    worker: Mapping[str, str], connector: str, config: Mapping[str, str], ids: Sequence[str]
+) -> dict[str, KafkaException]:
+    """Fences the producers of a connector with these transactional ids.
+
+    Returns:
+        The error of each id that could not be fenced.
+    """
+    # The connector's producers may use another cluster than the worker's; their ids belong to that cluster.
+    client = producer_settings(worker, config, client_id=f"connector-fencing-{connector}")
+    return failed(fence_producers(ColumnSettings.of(client), ids, _TIMEOUT_S, name=f"{connector} (fencing)"))

@@ -1,13 +1,9 @@
 """Sends converted records to Kafka in transactions.
 
-Main type: `TransactionalProducer`, a `ColumnProducer` whose rows become visible together, or not at all. It sends like
-`ColumnProducer`; `penstock.kafka.producer.transaction` has the rules of transactions.
-
 A row that Kafka rejects as too large or invalid is certainly not stored, so if failures are tolerated the rest of the
 transaction can be committed. If the outcome of a batch is unknown, it cannot.
 
-Threads: as for `ColumnProducer`; `init_transactions`, `send_offsets_entries`, `commit` and `abort` belong to the thread
-that calls `send`.
+Threads: as for ``ColumnProducer``; all methods about transactions belong to the thread that calls ``send``.
 
 Source: KafkaProducer as ExactlyOnceWorkerSourceTask of Kafka Connect uses it; KIP-98, KIP-360.
 """
@@ -43,16 +39,7 @@ class TransactionalProducer(ColumnProducer):
     """Sends the batches of one task in transactions.
 
     Args:
-        settings: the settings of the producer, including a transactional id.
-        name: name of the task, for the thread and for messages.
-        connector, task: the context of log lines.
-        each_row: True if receipts report the position of each row.
-        batch_ends: True if they report only the positions of the first and the last row of each record batch.
         stops_at_failure: True if a failed row makes its transaction fail; if False, the other rows can be committed.
-        clock: monotonic seconds.
-
-    Raises:
-        KafkaException: there is no transactional id, or a setting cannot be used.
     """
 
     def __init__(
@@ -137,10 +124,7 @@ class TransactionalProducer(ColumnProducer):
         """Sends rows, in order, as part of the open transaction; begins one if there is none.
 
         Args:
-            batch: converted records.
-            receipts: receives the outcome of each chunk, before the transaction is committed.
             rows: positions of the rows to send, ascending; None for all.
-            within_s: the time limit.
 
         Raises:
             TransactionAbortableException: the open transaction cannot be committed any more.
@@ -158,10 +142,6 @@ class TransactionalProducer(ColumnProducer):
         """Sends unconverted records in the open transaction: the source offsets of Kafka Connect.
 
         They go to the partitions that Java chooses for their keys, regardless of the producer's partitioner.
-
-        Args:
-            topic: the topic of the offsets.
-            entries: keys and values, in order.
 
         Raises:
             KafkaException: as `send`; or the topic cannot be written to.

@@ -1,18 +1,11 @@
 """The settings of the worker's Kafka clients: from Java's names and rules of precedence to the arguments of a client.
 
-Main functions: `producer_settings`, `consumer_settings`, `admin_settings` collect the settings of one client (later
-ones win: Java's defaults, the worker's defaults, `producer.` / `consumer.` / `admin.` keys of the worker's file,
-`*.override.` keys of the connector); `translate` turns Java settings into `ClientSettings`. The names themselves are
-data in `table`. Consumers and admin clients are librdkafka's; the producer is the worker's own.
+Later ones win: Java's defaults, the worker's defaults, ``producer.`` / ``consumer.`` / ``admin.`` keys of the worker's
+file, ``*.override.`` keys of the connector. The override policy and the settings forbidden for connectors are checked
+before a value is used: rejected settings are left out, with their reasons. No client is created here. Every client logs
+to ``CLIENT_LOG``, which filters its lines, so that no client writes to standard error.
 
 Source: org.apache.kafka.connect.runtime.Worker (baseProducerConfigs, baseConsumerConfigs, adminConfigs).
-The override policy and the settings forbidden for connectors are checked before a value is used: rejected settings are
-left out, with their reasons. No client is created here: a table has the names and values of librdkafka.
-
-`CLIENT_LOG` is the logger of every client: it filters the client's own log lines for the worker's log, so that no
-client writes to standard error.
-
-Thread: any; apart from reading key stores, everything is pure.
 """
 
 from __future__ import annotations
@@ -27,19 +20,18 @@ from typing import Final
 
 from penstock.config.parse import HIDDEN
 from penstock.errors import ConfigException
-from penstock.kafka.settings.families import (
-    IDEMPOTENT_REQUESTS,
+from penstock.kafka.settings import values as value
+from penstock.kafka.settings.librdkafka import fault_of, property_for
+from penstock.kafka.settings.security import (
     LeftOut,
+    SaslSettings,
+    TlsSettings,
     TranslatedFamily,
-    adjust_consumer,
-    adjust_producer,
-    compression,
-    fit_together,
+    librdkafka_sasl,
+    librdkafka_tls,
     sasl,
     tls,
 )
-from penstock.kafka.settings.librdkafka_table import fault_of, property_for
-from penstock.kafka.settings.security import SaslSettings, TlsSettings, librdkafka_sasl, librdkafka_tls
 from penstock.kafka.settings.table import (
     ClientKind,
     OverridePolicy,
@@ -52,7 +44,7 @@ from penstock.kafka.settings.table import (
     setting_for,
     setting_names,
 )
-from penstock.kafka.settings.values import Compression, RdValue, java_number
+from penstock.kafka.settings.values import COMPRESSIONS, Compression, RdValue, items, java_number
 
 __all__ = [
     "ClientKind",
@@ -129,15 +121,9 @@ class ClientSettings:
     """The settings of one client.
 
     Attributes:
-        kind: the kind of client.
-        java: all effective Java settings, without Java's own defaults.
-        librdkafka: the settings of consumers and admin clients.
         own: the converted values of a producer, by Java's names.
         tls: the encryption of connections; None without encryption.
         sasl: the login; None without login.
-        compression: the compression of a producer.
-        unused: settings without effect, and unknown ones.
-        refused: unsupported settings; a client must not be created while there are any.
     """
 
     kind: ClientKind
@@ -152,7 +138,6 @@ class ClientSettings:
 
     @property
     def client_id(self) -> str:
-        """The name that brokers see."""
         return str({**self.librdkafka, **self.own}.get("client.id", "penstock"))
 
     @property
@@ -174,11 +159,7 @@ class ClientSettings:
             return 60.0
 
     def checked(self) -> ClientSettings:
-        """These settings, if nothing in them is refused.
-
-        Raises:
-            ConfigException: names every refused setting with its value and what to do.
-        """
+        """These settings, if nothing in them is refused."""
         match self.refused:
             case ():
                 return self
@@ -191,7 +172,6 @@ class ClientSettings:
                 )
 
     def log_unused(self, logger: logging.Logger) -> None:
-        """Logs one line for each setting without effect."""
         for left_out in self.unused:
             logger.warning(
                 "The %s %s does not use %s = %s: %s",
@@ -227,11 +207,6 @@ def sink_instance_id(worker: str, connector: str, task: int) -> str:
 
     Kafka allows 249 letters, digits, dots, underscores and hyphens: other names are replaced and get a digest.
 
-    Args:
-        worker: a unique id of the worker that survives its restarts.
-        connector: its name.
-        task: its number.
-
     >>> sink_instance_id("00f1", "orders", 2)
     'penstock-00f1-orders-2'
     >>> sink_instance_id("00f1", "my orders", 2)
@@ -266,15 +241,7 @@ def producer_settings(
     transactional_id: str | None = None,
     forced: Mapping[str, str] = MappingProxyType({}),
 ) -> ClientSettings:
-    """The settings of a producer of a source task or of dead letter records.
-
-    Args:
-        worker: the worker's properties, placeholders resolved.
-        connector: the connector's configuration, placeholders resolved.
-        client_id: the default, see `source_producer_id` and `dead_letter_producer_id`.
-        transactional_id: the id of a producer with transactions, which is idempotent whatever a user sets.
-        forced: the worker's own settings, which override a user's.
-    """
+    """The settings of a producer of a source task or of dead letter records."""
     own, kept = _own(worker, connector, ClientKind.PRODUCER)
     own |= forced
     java = {**_bootstrap(worker), "client.id": client_id, **_WORKER_PRODUCER}
@@ -310,13 +277,7 @@ def consumer_settings(
     """The settings of the consumer of a sink task.
 
     Args:
-        worker: the worker's properties, placeholders resolved.
-        connector: the connector's configuration, placeholders resolved.
-        client_id: the default, see `sink_consumer_id`.
-        group_id: the default, `connect-<connector>`.
         instance_id: the default of `group.instance.id`, see `sink_instance_id`; None for a dynamic member.
-        instance_suffix: distinguishes the tasks of a connector if the user sets a `group.instance.id`.
-        forced: the worker's own settings, which override a user's.
     """
     static = {} if instance_id is None else {_INSTANCE: instance_id}
     java = {**_bootstrap(worker), "client.id": client_id, "group.id": group_id, **static, **_WORKER_CONSUMER}
@@ -349,12 +310,6 @@ def refused_overrides(
     """The overrides of a connector that conflict with the worker's settings, with the reasons.
 
     Names come without their prefix. Settings that the policy refuses are neither checked nor reported.
-
-    Args:
-        kind: the kind of client.
-        worker: the worker's properties, placeholders resolved.
-        connector: the connector's configuration, placeholders resolved.
-        policy: the settings that connectors may override.
     """
     before = refused_for_all(kind, worker)
     allowed, _ = overrides_of(kind, connector, policy)
@@ -380,7 +335,6 @@ def translate(kind: ClientKind, java: Mapping[str, str]) -> ClientSettings:
     """Translates Java client settings to the settings of the client in use.
 
     Args:
-        kind: the kind of client.
         java: by Java name; settings that only librdkafka has are passed unchanged to consumers and admin clients.
     """
     everything = {**_JAVA_DEFAULTS[kind], **java}
@@ -456,7 +410,6 @@ def client_knows(kind: ClientKind, name: str) -> bool:
 
 
 def _may_be_idempotent(own: Mapping[str, str]) -> bool:
-    """True if the user's settings of a producer allow idempotence."""
     idempotence = own.get("enable.idempotence")
     if idempotence is not None:
         # If it conflicts with another setting, the client reports that, because the user has set it.
@@ -521,3 +474,96 @@ def is_news(record: logging.LogRecord) -> bool:
 
 CLIENT_LOG: Final = logging.getLogger("penstock.kafka.client")
 CLIENT_LOG.addFilter(is_news)
+
+
+_JAVA_LEVELS: Final = {"gzip": (-1, 9), "lz4": (1, 17), "zstd": (-131072, 22)}
+
+
+#: LZ4's highest level.
+_HIGHEST: Final = {"gzip": 9, "lz4": 12, "zstd": 22}
+
+
+def compression(settings: Mapping[str, str]) -> TranslatedFamily[Compression]:
+    """`compression.type` and the level of that type; a level that is too high becomes the highest."""
+    part = TranslatedFamily[Compression]()
+    kind = settings.get("compression.type", "none").strip()
+    if kind not in COMPRESSIONS:
+        part.faults["compression.type"] = f"String must be one of: {', '.join(COMPRESSIONS)}"
+    level: int | None = None
+    for name, (java_lowest, java_highest) in _JAVA_LEVELS.items():
+        key = f"compression.{name}.level"
+        if key not in settings:
+            continue
+        try:
+            given = value.java_number(settings[key])
+            if not java_lowest <= given <= java_highest or (name == "gzip" and given == 0):
+                raise ValueError(f"Value must be between {java_lowest} and {java_highest}")
+        except ValueError as error:
+            part.faults[key] = str(error)
+            continue
+        if name == kind:
+            level = min(given, _HIGHEST[name])
+        else:
+            part.unused[key] = f"compression.type is {kind}"
+    if not part.faults:
+        part.value = Compression.named(kind, level)
+    return part
+
+
+#: The number of requests in flight whose sequence numbers a broker remembers.
+IDEMPOTENT_REQUESTS = 5
+
+
+_ADDRESS = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
+
+
+def adjust_producer(java: Mapping[str, str], result: Mapping[str, RdValue], refused: list[LeftOut]) -> None:
+    """Checks settings of a producer that depend on each other."""
+    for address in items(java.get("bootstrap.servers", "")):
+        found = _ADDRESS.fullmatch(address)
+        if found is None or not found[1]:
+            reason = f"{address!r} is no address: it has to be host:port"
+            refused.append(LeftOut("bootstrap.servers", java["bootstrap.servers"], reason))
+    if result.get("enable.idempotence") is not True:
+        return
+    limits = {
+        "acks": (result.get("acks", "all") != "all", "all"),
+        "retries": (result.get("retries", 1) == 0, "more than 0"),
+        "max.in.flight.requests.per.connection": (
+            int(result.get("max.in.flight.requests.per.connection", 1)) > IDEMPOTENT_REQUESTS,
+            f"at most {IDEMPOTENT_REQUESTS}",
+        ),
+    }
+    for name, (at_odds, needed) in limits.items():
+        if at_odds:
+            reason = f"an idempotent producer (enable.idempotence=true) needs it to be {needed}"
+            refused.append(LeftOut(name, java[name], reason))
+
+
+def adjust_consumer(
+    java: Mapping[str, str], defaults: Mapping[str, str], result: dict[str, RdValue], unused: list[LeftOut]
+) -> None:
+    """Adjusts settings of a consumer that depend on each other."""
+    # The client commits nothing by itself, whatever is set.
+    result["enable.auto.commit"] = False
+    if result.get("group.protocol") == "consumer":
+        for name in ("session.timeout.ms", "heartbeat.interval.ms", "partition.assignment.strategy"):
+            if result.pop(name, None) is not None and java[name] != defaults.get(name):
+                unused.append(LeftOut(name, java[name], "with group.protocol=consumer the broker decides"))
+    elif "session.timeout.ms" in result or "max.poll.interval.ms" in result:
+        # librdkafka refuses a session that is longer than the poll interval; Java does not.
+        session = int(result.get("session.timeout.ms", 45_000))
+        result["session.timeout.ms"] = min(session, int(result.get("max.poll.interval.ms", 300_000)))
+    if "fetch.max.bytes" in result:
+        # librdkafka requires that a fetch is at least as large as the largest message that a producer may send, even
+        # without a producer, and that either is at least 1000. A larger message still arrives.
+        result["fetch.max.bytes"] = max(1000, int(result["fetch.max.bytes"]))
+        result.setdefault("message.max.bytes", min(1_000_000, result["fetch.max.bytes"]))
+
+
+def fit_together(result: dict[str, RdValue]) -> None:
+    """Adjusts combinations of settings that librdkafka refuses in any client and Java accepts."""
+    first, longest = int(result.get("reconnect.backoff.ms", 100)), int(result.get("reconnect.backoff.max.ms", 10_000))
+    if first > longest:
+        # As in Java: all pauses are then as long as the longest.
+        result["reconnect.backoff.ms"] = longest

@@ -1,9 +1,4 @@
-"""The settings of a `ColumnProducer`.
-
-Main type: `ColumnSettings`; `backoff` computes the wait within its limits.
-
-Thread: none; values and a pure function.
-"""
+"""The settings of a ``ColumnProducer``, and of all connections of the worker's own."""
 
 from __future__ import annotations
 
@@ -11,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.kafka.protocol.cluster_view import PROPAGATION_S
-from penstock.kafka.protocol.messages import BrokerEndpoint
+from penstock.kafka.cluster_view import PROPAGATION_S
+from penstock.kafka.protocol import BrokerEndpoint
 from penstock.kafka.settings.client import ClientSettings, translate
 from penstock.kafka.settings.security import SaslSettings, TlsSettings
 from penstock.kafka.settings.table import ClientKind, setting_names
@@ -32,27 +27,14 @@ class ColumnSettings:
     """The settings of a `ColumnProducer`. Times are in seconds, sizes in bytes.
 
     Attributes:
-        bootstrap: The initial brokers.
-        client_id: The name that brokers see.
         acks: The replicas that must have the records: -1 for all in sync, 1 for the leader, 0 for none.
         idempotent: True if brokers drop duplicates and keep the order.
-        transactional_id: The id of a producer with transactions.
-        transaction_timeout: The time after which the coordinator aborts a transaction.
         batch_size: The most bytes of a record batch, unless one record has more.
         stick: The number of bytes without keys for one partition before the next one.
-        partitioner: Empty for Java's default, "keyless" to ignore keys, or "round robin".
         request_size: The most bytes of a record's key and value, and of a request that has several record batches.
         buffer: The most bytes in flight.
-        compression: The compression of record batches.
-        requests: The largest number of requests in flight to one broker.
-        retries: The number of retries of a record batch.
-        request_timeout: The timeout of a response.
-        delivery_timeout: The timeout of a record in total.
-        connect_timeout: The timeout for connecting, and then for encryption.
         reconnect_backoff, reconnect_backoff_max: The wait between two attempts to connect; doubled each time up to the
             second value.
-        retry_backoff, retry_backoff_max: The same before a request is sent again.
-        metadata_max_age: The maximum age of the metadata of the cluster.
         idle: The time after which an unused connection is closed; 0 for never.
         send_buffer, receive_buffer: The system's buffers of each connection; 0 for its default.
         canonical_names: True to connect to the bootstrap servers by their canonical names.
@@ -95,11 +77,6 @@ class ColumnSettings:
 
     @classmethod
     def of(cls, client: ClientSettings) -> ColumnSettings:
-        """The settings of a producer.
-
-        Raises:
-            ConfigException: one of them is refused.
-        """
         given = client.checked().own
 
         def number(name: str, default: int) -> int:
@@ -144,11 +121,7 @@ class ColumnSettings:
 
 
 def own_connections(client: ClientSettings) -> ColumnSettings:
-    """The settings of the worker's own connections to the cluster of an admin client.
-
-    Raises:
-        ConfigException: A setting is refused.
-    """
+    """The settings of the worker's own connections to the cluster of an admin client."""
     names = setting_names(ClientKind.PRODUCER)
     return ColumnSettings.of(
         translate(ClientKind.PRODUCER, {name: text for name, text in client.java.items() if name in names})
@@ -156,7 +129,6 @@ def own_connections(client: ClientSettings) -> ColumnSettings:
 
 
 def _addresses(text: RdValue) -> tuple[BrokerEndpoint, ...]:
-    """The addresses in a list as Kafka writes it."""
     found = [found for found in map(_ADDRESS.fullmatch, items(str(text))) if found is not None]
     return tuple(BrokerEndpoint(one[1].strip("[]"), int(one[2])) for one in found)
 

@@ -1,15 +1,11 @@
-"""Every setting of Kafka 4.3's producer, consumer and admin clients, and its treatment here.
+"""Every setting of Kafka 4.3's producer, consumer and admin clients, and its treatment here; and the override policy.
 
-Main types: `Setting` (one row), `SETTINGS` (the table), `setting_for`, `is_client_secret`. A row is one of four kinds:
-used (a conversion, and for consumer and admin librdkafka's names), part of a family that is read together (`families`),
-not needed (with the reason), or refused (with the reason and what to do instead). The producer is the worker's own; it
-uses converted values by Java's names, and `java_name_of` translates librdkafka's names. `OverridePolicy`
-(`parse_policy`, `policy_of`) decides which settings a connector may override; `overrides_of` checks only names, before
-any value is used.
+A row is one of four kinds: used (a conversion, and for consumer and admin librdkafka's names), part of a family that is
+read together, not needed (with the reason), or refused (with the reason and what to do instead). The producer is the
+worker's own; it uses converted values by Java's names.
 
 Source: org.apache.kafka.clients.{producer.ProducerConfig, consumer.ConsumerConfig, admin.AdminClientConfig} 4.3.0;
 librdkafka's CONFIGURATION.md; KIP-458; org.apache.kafka.connect.connector.policy.
-Thread: any; the table is constant.
 """
 
 from __future__ import annotations
@@ -22,7 +18,7 @@ from typing import Final
 from penstock.config.suggestions import looks_secret, nearest
 from penstock.errors import ConfigException
 from penstock.kafka.settings import values as value
-from penstock.kafka.settings.librdkafka_table import is_secret_of_librdkafka, property_for, reason_kept_from_connectors
+from penstock.kafka.settings.librdkafka import is_secret_of_librdkafka, property_for, reason_kept_from_connectors
 from penstock.kafka.settings.values import Conversion
 
 
@@ -58,15 +54,8 @@ class Setting:
     """One setting of a Java client.
 
     Attributes:
-        name: the Java name.
-        clients: the clients that have it and to which this row applies.
-        treatment: the treatment of the setting.
         targets: librdkafka's names that get the converted value; none for a setting of only the producer.
-        convert: converts the text to the client's value.
         family: the family of settings that it is read with; `targets` is empty then.
-        reason: why it is not needed or refused, and what to do.
-        harmless: values of a refused setting that change nothing.
-        secret: the value must not be shown.
     """
 
     name: str
@@ -526,9 +515,6 @@ def parse_policy(text: str, allowlist: Sequence[str]) -> OverridePolicy:
 
     >>> parse_policy("org.apache.kafka.connect.connector.policy.NoneConnectorClientConfigOverridePolicy", ()).name
     'None'
-
-    Raises:
-        ConfigException: there is no such policy.
     """
     name = text.strip().removeprefix(_PACKAGE).removesuffix(_SUFFIX)
     allowed = {
@@ -543,11 +529,7 @@ def parse_policy(text: str, allowlist: Sequence[str]) -> OverridePolicy:
 
 
 def policy_of(worker: Mapping[str, str]) -> OverridePolicy:
-    """The policy of a worker with these properties.
-
-    Raises:
-        ConfigException: there is no such policy.
-    """
+    """The policy of a worker with these properties."""
     allowlist = [part.strip() for part in worker.get(_ALLOWLIST, "").split(",")]
     return parse_policy(worker.get(_POLICY, "All"), [part for part in allowlist if part])
 

@@ -1,11 +1,4 @@
-"""Converts the text of a Java client setting to the client's value.
-
-Main functions: one factory for each kind of value (`integer`, `boolean`, `one_of`, ...); the returned function converts
-a text, or raises `ValueError` with Java's message. `Compression` is the compression of record batches, as settings give
-it.
-
-Thread: any; everything is pure.
-"""
+"""Converts the text of a Java client setting to the client's value; raises ``ValueError`` with Java's message."""
 
 from __future__ import annotations
 
@@ -36,11 +29,7 @@ def java_number(text: str, java_type: str = "INT") -> int:
 
 
 def java_boolean(text: str) -> bool:
-    """Parses a text as Kafka's ConfigDef does.
-
-    Raises:
-        ValueError: neither true nor false.
-    """
+    """Parses a text as Kafka's ConfigDef does."""
     word = text.strip().lower()
     if word not in ("true", "false"):
         raise ValueError("Expected value to be either true or false")
@@ -58,9 +47,6 @@ def integer(
     """A number that Java allows in a wider range than librdkafka; a value beyond becomes the nearest limit.
 
     Args:
-        lowest: librdkafka's smallest value.
-        highest: librdkafka's largest value.
-        java_lowest: the smallest value that Java's validator accepts.
         zero_for_minus_one: Java's -1 ("the operating system's" or "never") is 0 here.
     """
 
@@ -212,11 +198,7 @@ class Compression:
 
     @classmethod
     def named(cls, name: str, level: int | None = None) -> Compression:
-        """The compression of this name, as in `compression.type`.
-
-        Raises:
-            ValueError: There is no such compression.
-        """
+        """The compression of this name, as in `compression.type`."""
         if name not in COMPRESSIONS:
             raise ValueError(f"compression.type is {name!r}, it must be one of {', '.join(COMPRESSIONS)}")
         return cls(COMPRESSIONS.index(name), level)

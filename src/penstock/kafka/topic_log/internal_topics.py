@@ -1,21 +1,20 @@
-"""The topics in which a distributed worker keeps configurations, offsets and states: creates missing topics and checks
-existing ones.
+"""The topics in which a distributed worker keeps configurations, offsets and states: creates missing topics, checks
+existing ones, and derives the settings of their clients.
 
-Main types: ``InternalTopic`` (the requirements on one topic, from the worker's settings with ``of`` and
-``of_connector``), ``MadeLog`` (the log of a connector's own offsets topic, which creates the topic with its own admin
-client when it is opened). Main function: ``ensure``. Several workers may do this at once: the first one creates the
-topic, the other workers check it.
+Several workers may create a topic at once: the first one does, the others check it. The clients use the worker's
+settings without a prefix, including security. Defaults of the logs come before these, and settings on which the logs
+rely override them.
 
-Thread: the caller's; waits for the cluster's answers. ``MadeLog``: as for ``TopicLog``.
-Source: DistributedConfig, and org.apache.kafka.connect.util.TopicAdmin (createOrFindTopics,
-verifyTopicCleanupPolicyOnlyCompact); KafkaOffsetBackingStore (offlineStore, readWriteStore).
+Source: DistributedConfig, org.apache.kafka.connect.util.TopicAdmin (createOrFindTopics,
+verifyTopicCleanupPolicyOnlyCompact); org.apache.kafka.connect.storage.{KafkaConfigBackingStore,
+KafkaOffsetBackingStore, KafkaStatusBackingStore}.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, Final, NoReturn
@@ -26,12 +25,17 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from penstock.errors import AlreadyExistsException, ConfigException, KafkaException
-from penstock.kafka.admin.topics import TopicAdmin, TopicDescription, error_code
-from penstock.kafka.settings.values import java_number
-from penstock.kafka.topic_log.log import TopicLog
-from penstock.kafka.topic_log.reader import LogRecord
-from penstock.kafka.topic_log.settings import LogSettings
-from penstock.kafka.topic_log.writer import Entry
+from penstock.kafka.admin import TopicAdmin, TopicDescription, error_code
+from penstock.kafka.settings.client import (
+    ClientSettings,
+    admin_settings,
+    consumer_settings,
+    producer_settings,
+    translate,
+)
+from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.settings.table import ClientKind, setting_names
+from penstock.kafka.settings.values import RdValue, java_number
 
 logger = logging.getLogger(__name__)
 
@@ -69,12 +73,8 @@ class InternalTopic:
     """The requirements on one of the internal topics.
 
     Attributes:
-        kind: Its content.
-        name: Its name.
-        named_by: The setting that names it, for messages.
         partitions: The number of partitions to create; -1 for the broker's default.
         replication_factor: The number of replicas; -1 for the broker's default.
-        configs: The topic configuration for creating it.
     """
 
     kind: Kind
@@ -86,11 +86,6 @@ class InternalTopic:
 
     @classmethod
     def of(cls, kind: Kind, worker: Mapping[str, str]) -> InternalTopic:
-        """The topic of this kind that a worker's settings describe.
-
-        Raises:
-            ConfigException: No topic is named, or a number is invalid.
-        """
         named_by = f"{kind.value}.topic"
         name = worker.get(named_by, _NAMES.get(kind, "")).strip()
         if not name:
@@ -116,12 +111,7 @@ class InternalTopic:
 
     @classmethod
     def of_connector(cls, worker: Mapping[str, str], name: str) -> InternalTopic:
-        """The offsets topic that a source connector names for itself; it is created like the worker's own.
-
-        Args:
-            worker: The worker's settings.
-            name: The value of the connector's ``offsets.storage.topic``.
-        """
+        """The offsets topic that a source connector names for itself; it is created like the worker's own."""
         like = cls.of(Kind.OFFSET, {**worker, "offset.storage.topic": name})
         return replace(like, named_by="offsets.storage.topic")
 
@@ -131,11 +121,8 @@ def ensure(admin: TopicAdmin, topic: InternalTopic) -> None:
 
     Args:
         admin: The admin client. If it may not describe the topic, that is logged, and the topic is accepted unchecked.
-        topic: The requirements.
 
     Raises:
-        ConfigException: Its cleanup policy is not only compaction, it has too many partitions, or it cannot be created
-            as required; the text names the setting and what to do.
         KafkaException: The right to create it is missing, or the cluster did not respond.
     """
     try:
@@ -271,76 +258,195 @@ def _describe_cluster(client: Any, left: float) -> Any:
     return client.describe_cluster(request_timeout=left)
 
 
-class MadeLog:
-    """A ``RecordLog``.
+#: The longest wait of a fetch if transactions are written. librdkafka recognizes the end after a transaction marker
+#: only when the next fetch has returned without data.
+_SHORT_WAIT_MS: Final = "50"
+#: The delivery timeout of a record; once its writer has received an error, it is not stored much later.
+_DELIVERY_MS: Final = "30000"
+_READER_DEFAULTS: Final = {"fetch.error.backoff.ms": "100"}
+_READER: Final = {"auto.offset.reset": "earliest", "allow.auto.create.topics": "false"}
+#: As in Java: without idempotence only one request in flight keeps the order. Records that are stored twice do no harm.
+_WRITER: Final = {
+    "acks": "all",
+    "delivery.timeout.ms": _DELIVERY_MS,
+    "enable.idempotence": "false",
+    "max.in.flight.requests.per.connection": "1",
+    "partitioner.class": "",
+    "partitioner.ignore.keys": "false",
+}
+_LEADER: Final = {
+    "acks": "all",
+    "enable.idempotence": "true",
+    "max.in.flight.requests.per.connection": "5",
+    "partitioner.class": "",
+    "partitioner.ignore.keys": "false",
+}
+#: Settings of a group member: the log's consumer reads without joining a group.
+_OF_MEMBERS: Final = frozenset(
+    {
+        "group.instance.id",
+        "group.protocol",
+        "group.remote.assignor",
+        "heartbeat.interval.ms",
+        "max.poll.interval.ms",
+        "partition.assignment.strategy",
+        "session.timeout.ms",
+    }
+)
+#: Only the leader's producer has a transactional id, which is its own.
+_OF_TRANSACTIONS: Final = frozenset({"transactional.id", "transaction.two.phase.commit.enable"})
 
-    Args:
-        topic: The requirements.
-        settings: The settings of the log's clients.
-        admin: The settings of the admin client, by librdkafka's names.
+
+@dataclass(frozen=True)
+class LogSettings:
+    """The settings of the clients of one log.
+
+    Attributes:
+        committed_only: True if the reader skips aborted records, and stops at open transactions.
+        waits: True if reading to the end waits for open transactions to end.
+        read_only: True if this log never writes, so that it needs no producer.
+        group: ``group.id`` of the workers, whose hanging transactions may be aborted.
     """
 
-    def __init__(self, topic: InternalTopic, settings: LogSettings, admin: Mapping[str, object]) -> None:
-        self._topic = topic
-        self._settings = settings
-        self._admin_settings = admin
-        self._admin: TopicAdmin | None = None
-        self._log: TopicLog | None = None
+    name: str
+    reader: Mapping[str, RdValue] = field(repr=False)
+    writer: ColumnSettings = field(repr=False)
+    leader: ColumnSettings | None = field(default=None, repr=False)
+    committed_only: bool = False
+    waits: bool = False
+    read_only: bool = False
+    group: str = "connect"
 
-    def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
-        """See ``TopicLog``; creates a missing topic first.
 
-        Raises:
-            ConfigException: the topic cannot be used.
-        """
-        self.stop()
-        self._admin = TopicAdmin(dict(self._admin_settings), name=f"the topic {self._topic.name}")
-        try:
-            ensure(self._admin, self._topic)
-            self._log = TopicLog(self._topic.name, self._settings, self._admin)
-            self._log.start(handle, timeout_s)
-        except BaseException:
-            self.stop()
-            raise
+def config_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings:
+    """The log of the config topic.
 
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-        return self._topic.name
+    Args:
+        transactional: True if the leader writes in transactions: ``exactly.once.source.support`` is not ``disabled``.
+    """
+    name = f"{_base(worker)}configs"
+    leader = None
+    if transactional:
+        own = {**_LEADER, "transactional.id": f"connect-cluster-{worker.get('group.id', 'connect')}"}
+        leader = _producer(worker, f"{name}-leader", own)
+    return _log(worker, name, _producer(worker, name, _WRITER), leader, transactional)
 
-    def stop(self) -> None:
-        """See ``TopicLog``."""
-        log, self._log = self._log, None
-        admin, self._admin = self._admin, None
-        if log is not None:
-            log.stop()
-        if admin is not None:
-            admin.close()
 
-    def read_to_end(self, timeout_s: float) -> None:
-        """See ``TopicLog``."""
-        self._started().read_to_end(timeout_s)
+def offset_log(worker: Mapping[str, str], *, transactional: bool) -> LogSettings:
+    """The log of the worker's offsets topic; source tasks write to it in transactions if ``transactional``.
 
-    def write(self, entries: Sequence[Entry], timeout_s: float = 30.0, *, transactional: bool = False) -> None:
-        """See ``TopicLog``."""
-        self._started().write(entries, timeout_s, transactional=transactional)
+    The committed offsets of one task may come after another task's open transaction: a reader that did not wait for its
+    end would return an older offset, and the first task would duplicate records. Invariant 7.
+    """
+    name = f"{_base(worker)}offsets"
+    return replace(_log(worker, name, _producer(worker, name, _WRITER), None, transactional), waits=True)
 
-    def write_async(
-        self,
-        key: bytes,
-        value: bytes | None,
-        done: Callable[[Exception | None], None],
-        *,
-        wanted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        """See ``TopicLog``."""
-        self._started().write_async(key, value, done, wanted=wanted)
 
-    def claim(self, timeout_s: float = 30.0) -> None:
-        """See ``TopicLog``."""
-        self._started().claim(timeout_s)
+def status_log(worker: Mapping[str, str]) -> LogSettings:
+    """The log of the status topic. The status store decides if a failed record is sent again."""
+    name = f"{_base(worker)}statuses"
+    return _log(worker, name, _producer(worker, name, {**_WRITER, "retries": "0"}), None, False)
 
-    def _started(self) -> TopicLog:
-        if self._log is None:
-            raise KafkaException(f"The log of the topic {self._topic.name} is closed, or was not started")
-        return self._log
+
+def connector_offset_log(
+    worker: Mapping[str, str],
+    config: Mapping[str, str],
+    connector: str,
+    task: int | None = None,
+    *,
+    transactional: bool,
+    read_only: bool = False,
+) -> LogSettings:
+    """The log of a connector's own offsets topic, with the settings of that connector's clients.
+
+    Args:
+        task: The number of the task that uses the log; None for the connector itself.
+        read_only: True if this log never writes, because the tasks write in their own transactions.
+    """
+    config = on_producers_cluster(config)
+    name = connector if task is None else f"{connector}-{task}"
+    level = {"isolation.level": "read_committed"} if transactional else {}
+    defaults = {f"consumer.{key}": text for key, text in {**_reader_defaults(transactional), **level}.items()}
+    reader = consumer_settings(
+        {**defaults, **worker},
+        config,
+        client_id=f"connector-consumer-{name}",
+        group_id=f"connect-{connector}",
+        forced={**_READER, **level},
+    ).checked()
+    writer = producer_settings(
+        worker,
+        {key: text for key, text in config.items() if not _transactional(key)},
+        client_id=f"connector-offset-producer-{name}",
+        forced=_WRITER,
+    )
+    name = f"connector-offsets-{name}"
+    committed_only = reader.librdkafka.get("isolation.level") == "read_committed"
+    sending = ColumnSettings.of(writer)
+    return LogSettings(
+        name,
+        reader.librdkafka,
+        sending,
+        None,
+        committed_only,
+        waits=True,
+        read_only=read_only,
+        group=worker.get("group.id", "connect"),
+    )
+
+
+def on_producers_cluster(config: Mapping[str, str]) -> dict[str, str]:
+    """A connector's configuration whose other clients use the cluster of its producers by default.
+
+    Offsets that are written to one cluster and read from another would never be found again.
+
+    >>> on_producers_cluster({"producer.override.bootstrap.servers": "other:9092"})["admin.override.bootstrap.servers"]
+    'other:9092'
+    """
+    servers = config.get("producer.override.bootstrap.servers")
+    own = {} if servers is None else {f"{kind}.override.bootstrap.servers": servers for kind in ("consumer", "admin")}
+    return {**own, **config}
+
+
+def shared_admin(worker: Mapping[str, str]) -> ClientSettings:
+    """The admin client that the worker's logs share."""
+    return admin_settings(worker, client_id=f"{_base(worker)}shared-admin").checked()
+
+
+def _base(worker: Mapping[str, str]) -> str:
+    group, own = worker.get("group.id", "").strip(), worker.get("client.id", "").strip()
+    return f"{group or 'connect'}-{own}-" if own else f"{group or 'connect'}-"
+
+
+def _log(
+    worker: Mapping[str, str],
+    name: str,
+    writer: ColumnSettings,
+    leader: ColumnSettings | None,
+    transactional: bool,
+) -> LogSettings:
+    level = "read_committed" if transactional else "read_uncommitted"
+    own = {**_READER, "isolation.level": level, "client.id": name}
+    given = {key: text for key, text in _plain(worker, ClientKind.CONSUMER).items() if key not in _OF_MEMBERS}
+    # Java's consumers cannot do without a group, and this one has the worker's rights already.
+    group = {"group.id": worker.get("group.id", "connect")}
+    reader = translate(ClientKind.CONSUMER, {**_reader_defaults(transactional), **group, **given, **own}).checked()
+    return LogSettings(name, reader.librdkafka, writer, leader, transactional, group=worker.get("group.id", "connect"))
+
+
+def _reader_defaults(transactional: bool) -> Mapping[str, str]:
+    return {**_READER_DEFAULTS, "fetch.max.wait.ms": _SHORT_WAIT_MS} if transactional else _READER_DEFAULTS
+
+
+def _producer(worker: Mapping[str, str], name: str, own: Mapping[str, str]) -> ColumnSettings:
+    given = {key: text for key, text in _plain(worker, ClientKind.PRODUCER).items() if key not in _OF_TRANSACTIONS}
+    return ColumnSettings.of(translate(ClientKind.PRODUCER, {**given, **own, "client.id": name}))
+
+
+def _plain(worker: Mapping[str, str], kind: ClientKind) -> dict[str, str]:
+    names = setting_names(kind)
+    return {key: text for key, text in worker.items() if key in names}
+
+
+def _transactional(key: str) -> bool:
+    return key.removeprefix("producer.override.") in _OF_TRANSACTIONS

@@ -1,12 +1,11 @@
 """A compacted topic as a log that can be read to its end and written to; the stores of a distributed worker use it.
 
-Main type: ``TopicLog``; it passes ``LogRecord``s to a handler. Only this class reads and writes internal topics. A
-write returns after its records are stored and have been passed to this log's own handler; ``read_to_end`` returns after
-all records that existed at the call have been passed on. Concurrent callers share requests to the cluster
-(``SharedQuestion``).
+A write returns after its records are stored and have been passed to this log's own handler; ``read_to_end`` returns
+after all records that existed at the call have been passed on.
 
 Threads: any thread may write and wait; the handler runs on the thread of a ``LogReader``, which must not wait for
 itself.
+
 Source: org.apache.kafka.connect.util.KafkaBasedLog.
 """
 
@@ -23,10 +22,10 @@ import confluent_kafka as ck
 
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.admin.open_transactions import HeldUpException, OpenTransactions
-from penstock.kafka.admin.topics import TopicAdmin, error_code
+from penstock.kafka.admin import TopicAdmin, error_code
+from penstock.kafka.open_transactions import HeldUpException, OpenTransactions
+from penstock.kafka.topic_log.internal_topics import InternalTopic, LogSettings, ensure
 from penstock.kafka.topic_log.reader import Handler, LogPositions, LogReader, LogRecord
-from penstock.kafka.topic_log.settings import LogSettings
 from penstock.kafka.topic_log.writer import Done, Entry, LogWriter, TransactionalWriter
 
 T = TypeVar("T")
@@ -46,8 +45,6 @@ class SharedQuestion(Generic[T]):
 
     Args:
         ask: Makes the request; its argument is the timeout in seconds.
-        what: A description of the request, for messages.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, ask: Callable[[float], T], what: str, *, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,12 +56,7 @@ class SharedQuestion(Generic[T]):
         self._under_way = False
 
     def answer(self, timeout_s: float) -> T:
-        """The answer to a request that was made after this call began.
-
-        Raises:
-            KafkaRetriableException: No answer came in time.
-            Exception: The exception of the request.
-        """
+        """The answer to a request that was made after this call began."""
         deadline = self._clock() + timeout_s
         while True:
             with self._changed:
@@ -137,15 +129,7 @@ class _Parts:
 
 
 class TopicLog:
-    """One topic, read from its beginning and written to.
-
-    Args:
-        topic: Its name; it exists (see ``penstock.kafka.topic_log.internal_topics``).
-        settings: The settings of its clients.
-        admin: Queries the ends of partitions; several logs may share it, and it outlives them.
-        make_consumer: Creates the client that reads.
-        clock: Monotonic seconds.
-    """
+    """One topic, read from its beginning and written to."""
 
     def __init__(
         self,
@@ -177,12 +161,10 @@ class TopicLog:
 
         Args:
             handle: The handler; it receives the records of each partition in order, on the log's thread.
-            timeout_s: The timeout for the existing records.
 
         Raises:
             KafkaRetriableException: The timeout expired, for example because no broker is reachable. May be called
                 again.
-            KafkaException: Reading the topic is not allowed, or a client cannot be created.
         """
         deadline = self._clock() + timeout_s
         self._stopped.clear()
@@ -221,10 +203,6 @@ class TopicLog:
         """Waits until the handler has received everything that is in the topic now.
 
         Concurrent calls share one request for the end of the topic.
-
-        Raises:
-            KafkaRetriableException: It took longer.
-            KafkaException: The log is closed, or reading the topic is not allowed.
         """
         deadline = self._clock() + timeout_s
         parts = self._waitable()
@@ -236,7 +214,6 @@ class TopicLog:
 
         Args:
             entries: Keys and values; None is a tombstone.
-            timeout_s: The timeout.
             transactional: True to write them in one transaction, with the producer that ``claim`` has created.
 
         Raises:
@@ -277,7 +254,6 @@ class TopicLog:
         """Takes over the transactional id; its previous owner is fenced.
 
         Raises:
-            KafkaRetriableException: The cluster did not answer in time.
             KafkaException: The log has no transactional id, or must not use it.
         """
         self._leader(self._waitable()).claim(timeout_s)
@@ -380,7 +356,6 @@ class TopicLog:
         """Queries the cluster; waits for a topic that is being created.
 
         Args:
-            timeout_s: The timeout.
             stable: True to end partitions at their last stable offset, where the oldest open transaction begins.
         """
         deadline = self._clock() + timeout_s
@@ -428,5 +403,63 @@ class TopicLog:
 
 
 def _lost(seen: _Seen, before: Mapping[int, int]) -> bool:
-    """True if records that were read are gone."""
     return any(seen.ends.get(number, 0) < offset for number, offset in before.items())
+
+
+class MadeLog:
+    """A ``RecordLog``."""
+
+    def __init__(self, topic: InternalTopic, settings: LogSettings, admin: Mapping[str, object]) -> None:
+        self._topic = topic
+        self._settings = settings
+        self._admin_settings = admin
+        self._admin: TopicAdmin | None = None
+        self._log: TopicLog | None = None
+
+    def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
+        """See ``TopicLog``; creates a missing topic first."""
+        self.stop()
+        self._admin = TopicAdmin(dict(self._admin_settings), name=f"the topic {self._topic.name}")
+        try:
+            ensure(self._admin, self._topic)
+            self._log = TopicLog(self._topic.name, self._settings, self._admin)
+            self._log.start(handle, timeout_s)
+        except BaseException:
+            self.stop()
+            raise
+
+    @property
+    def topic(self) -> str:
+        return self._topic.name
+
+    def stop(self) -> None:
+        log, self._log = self._log, None
+        admin, self._admin = self._admin, None
+        if log is not None:
+            log.stop()
+        if admin is not None:
+            admin.close()
+
+    def read_to_end(self, timeout_s: float) -> None:
+        self._started().read_to_end(timeout_s)
+
+    def write(self, entries: Sequence[Entry], timeout_s: float = 30.0, *, transactional: bool = False) -> None:
+        self._started().write(entries, timeout_s, transactional=transactional)
+
+    def write_async(
+        self,
+        key: bytes,
+        value: bytes | None,
+        done: Callable[[Exception | None], None],
+        *,
+        wanted: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._started().write_async(key, value, done, wanted=wanted)
+
+    def claim(self, timeout_s: float = 30.0) -> None:
+        self._started().claim(timeout_s)
+
+    def _started(self) -> TopicLog:
+        if self._log is None:
+            raise KafkaException(f"The log of the topic {self._topic.name} is closed, or was not started")
+        return self._log

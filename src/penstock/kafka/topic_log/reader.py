@@ -1,11 +1,12 @@
 """Reads all partitions of one topic from the beginning, without a group, and passes the records on in order.
 
-Main types: ``LogRecord``, ``LogReader``; ``LogPositions``, the read positions, on which callers can wait. The reader
-survives all failures of brokers. If the topic has lost records that were already read, or was created again, the reader
-logs an error and starts again from the beginning: it forgets all positions, and ignores late updates of the old ones.
+The reader survives all failures of brokers. If the topic has lost records that were already read, or was created again,
+the reader logs an error and starts again from the beginning: it forgets all positions, and ignores late updates of the
+old ones.
 
 Threads: ``log-<topic>``, started and joined here, owns the consumer and calls the handler. It executes requests of
 other threads between two fetches. ``LogPositions``: any.
+
 Source: org.apache.kafka.connect.util.KafkaBasedLog.
 """
 
@@ -22,7 +23,7 @@ import confluent_kafka as ck
 from penstock.errors import KafkaException
 from penstock.kafka.network.sasl import refuses_login
 from penstock.kafka.settings.client import CLIENT_LOG
-from penstock.kafka.topic_log.settings import LogSettings
+from penstock.kafka.topic_log.internal_topics import LogSettings
 from penstock.telemetry.logs import SeldomLog
 
 
@@ -69,7 +70,6 @@ class LogPositions:
             return self._generation
 
     def behind(self, targets: Mapping[int, int]) -> dict[int, int]:
-        """The targets that have not been reached yet."""
         return {partition: offset for partition, offset in targets.items() if self.reached(partition) < offset}
 
     def wait(self, targets: Mapping[int, int], timeout_s: float) -> bool:
@@ -77,9 +77,6 @@ class LogPositions:
 
         Returns:
             False if the time was over before that.
-
-        Raises:
-            KafkaException: The log was closed.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._closed is not None or not self.behind(targets), timeout_s)
@@ -125,13 +122,9 @@ class LogReader:
     """The reading side of a log.
 
     Args:
-        topic: The topic.
-        settings: The settings of the consumer.
-        positions: Updated after the handler has returned.
         handle: Receives the records of each partition in order. Its exceptions are logged, and the records count as
             passed on.
         tick: Called several times a second, between fetches.
-        make_consumer: Creates the client.
     """
 
     def __init__(
@@ -171,11 +164,7 @@ class LogReader:
         return threading.current_thread() is self._thread
 
     def start(self) -> None:
-        """Begins to read the partitions that ``add`` has named.
-
-        Raises:
-            KafkaException: The consumer cannot be created.
-        """
+        """Begins to read the partitions that ``add`` has named."""
         own = {"enable.partition.eof": True, "error_cb": self._complain}
         try:
             self._consumer = self._make_consumer({**self._settings.reader, **own}, logger=CLIENT_LOG)
@@ -184,11 +173,7 @@ class LogReader:
         self._thread.start()
 
     def add(self, beginnings: Mapping[int, int]) -> None:
-        """Reads these partitions too.
-
-        Args:
-            beginnings: The first offset of each.
-        """
+        """Reads these partitions too."""
 
         def order() -> None:
             self._starts = {**beginnings, **self._starts}

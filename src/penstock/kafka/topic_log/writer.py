@@ -1,12 +1,8 @@
 """Writes records to one topic: several and wait, or one with a callback, or several in a transaction.
 
-Main types: ``LogWriter``; ``Acknowledged`` collects the results of several records. A record with a retriable failure
-is sent again, as long as its sender still wants that. ``TransactionalWriter``: only one worker at a time can be its
-producer. Claiming the transactional id fences the previous owner: its open transaction is aborted, and its next write
-raises ``ProducerFencedException``. It may claim the id again.
-
 Threads: any thread may write; callbacks run on the threads of a ``RecordProducer``, which this class owns.
 Transactional writes and claims happen one at a time.
+
 Source: org.apache.kafka.connect.util.KafkaBasedLog; KIP-618; KafkaConfigBackingStore (claimWritePrivileges,
 sendPrivileged).
 """
@@ -53,12 +49,7 @@ def write_error(topic: str, key: bytes, error: Exception) -> KafkaException:
 
 
 class Acknowledged:
-    """The results of some records.
-
-    Args:
-        topic: Their topic, for messages.
-        entries: The records.
-    """
+    """The results of some records."""
 
     def __init__(self, topic: str, entries: Sequence[Entry]) -> None:
         self._topic = topic
@@ -72,7 +63,6 @@ class Acknowledged:
         self.reached: dict[int, int] = {}
 
     def take(self, row: int, error: Exception | None, place: RecordMetadata | None) -> None:
-        """Takes one result."""
         with self._changed:
             self._open -= 1
             if error is not None:
@@ -86,15 +76,6 @@ class Acknowledged:
         return self._awaited
 
     def wait(self, timeout_s: float, trouble: Callable[[], str | None]) -> None:
-        """Waits until all records are stored.
-
-        Args:
-            timeout_s: The timeout.
-            trouble: Returns the current cause of delay.
-
-        Raises:
-            KafkaException: A record could not be stored, or not in time.
-        """
         with self._changed:
             in_time = self._changed.wait_for(lambda: not self._open, timeout_s)
             self._awaited = False
@@ -109,17 +90,7 @@ class Acknowledged:
 
 
 class LogWriter:
-    """The writing side of a log.
-
-    Args:
-        topic: The topic.
-        settings: The settings of the producer.
-        name: The name of the producer in its threads and messages.
-        clock: Monotonic seconds.
-
-    Raises:
-        ConfigException: A key, a certificate or a package cannot be used.
-    """
+    """The writing side of a log."""
 
     def __init__(
         self, topic: str, settings: ColumnSettings, name: str, *, clock: Callable[[], float] = time.monotonic
@@ -133,9 +104,6 @@ class LogWriter:
 
         Returns:
             The offset after the last record of each partition.
-
-        Raises:
-            KafkaException: A record could not be stored, or not in time. Other records may be stored.
         """
         deadline = self._clock() + timeout_s
         answers = Acknowledged(self._topic, entries)
@@ -154,7 +122,6 @@ class LogWriter:
         """Writes one record; never waits.
 
         Args:
-            key, value: The record.
             done: Called once with the result, perhaps before this returns.
             wanted: Called after a retriable failure; returns True if the record must be sent again.
         """
@@ -186,14 +153,7 @@ _STOP_S: Final = 5.0
 
 
 class TransactionalWriter:
-    """The writing side of a log, in transactions.
-
-    Args:
-        topic: The topic.
-        settings: The settings of the producer, including a transactional id.
-        make_producer: Creates the producer.
-        clock: Monotonic seconds.
-    """
+    """The writing side of a log, in transactions."""
 
     def __init__(
         self,
@@ -215,12 +175,7 @@ class TransactionalWriter:
         self._ended = False
 
     def claim(self, timeout_s: float) -> None:
-        """Takes the transactional id from its current owner.
-
-        Raises:
-            KafkaRetriableException: The cluster did not answer in time.
-            KafkaException: The producer cannot be created, or may not use this id.
-        """
+        """Takes the transactional id from its current owner."""
         deadline = self._clock() + timeout_s
         with self._taking_turns(deadline):
             self._drop()

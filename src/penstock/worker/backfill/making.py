@@ -21,7 +21,7 @@ from penstock.errors import (
     NotReadyException,
     RetriableException,
 )
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.consumer.offsets import Subscription
 from penstock.kafka.settings.client import admin_client_id, admin_settings, consumer_settings, sink_consumer_id
 from penstock.model import ConnectorType

@@ -30,9 +30,9 @@ from penstock.errors import (
     SparkSessionLostException,
     SparkUnavailableException,
 )
-from penstock.kafka.admin.topics import TopicAdmin, TopicCreator
-from penstock.kafka.admin.transaction_inquiry import fence_producers
-from penstock.kafka.topic_log.internal_topics import MadeLog
+from penstock.kafka.admin import TopicAdmin, TopicCreator
+from penstock.kafka.producer.transaction import fence_producers
+from penstock.kafka.topic_log.log import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.states import Progress
 from penstock.pipeline.batch.source.frame_spark import misfit_of

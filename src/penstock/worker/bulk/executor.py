@@ -34,13 +34,13 @@ from penstock.errors import (
     RetriableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.admin.topics import NewTopic, TopicAdmin, TopicCreator
+from penstock.kafka.admin import NewTopic, TopicAdmin, TopicCreator
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
-from penstock.kafka.topic_log.settings import LogSettings
+from penstock.kafka.topic_log.internal_topics import InternalTopic, LogSettings
+from penstock.kafka.topic_log.log import MadeLog
 from penstock.pipeline.batch.batches import Failures, PendingBatch, PipelineSpec, PolledBatch, ProduceBatch, Submit
 from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.source.assembly import frame_batch

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 from penstock.api import OffsetAndMetadata, SinkRecord, SinkTask, SinkTaskContext, TopicPartition
 from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.errors import ConnectException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin.topics import TopicAdmin
+from penstock.kafka.admin import TopicAdmin
 from penstock.model import ConnectorTaskId
 from penstock.model.states import Progress
 from penstock.pipeline.plan.jobs import SparkJobs

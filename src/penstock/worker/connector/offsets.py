@@ -38,7 +38,7 @@ SourceOffset = Mapping[str, object] | None
 
 
 class GroupAdmin(Protocol):
-    """The part of ``penstock.kafka.admin.groups.GroupClient`` that is needed here."""
+    """The part of ``penstock.kafka.admin.GroupClient`` that is needed here."""
 
     def group_offsets(self, group: str, topics: Iterable[str] | None = None) -> dict[TopicPartition, OffsetAndMetadata]:
         """The committed offsets of a group."""

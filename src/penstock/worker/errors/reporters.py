@@ -27,7 +27,7 @@ from penstock import errors
 from penstock.api import Converter, HeaderConverter, SinkRecord
 from penstock.data import Schema, value_text
 from penstock.errors import AlreadyExistsException, ConnectException, as_exception, java_class_name, stack_trace
-from penstock.kafka.admin.topics import NewTopic, TopicMaker
+from penstock.kafka.admin import NewTopic, TopicMaker
 from penstock.kafka.producer.record_batches import ProducerRecord
 from penstock.kafka.producer.record_producer import Answer
 from penstock.model import ConnectorTaskId

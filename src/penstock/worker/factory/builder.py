@@ -20,8 +20,7 @@ from typing import TypeVar
 
 from penstock.api import AnySinkTask, FrameSinkTask, SinkRecord, SourceTask, Task, ValueForm
 from penstock.api.bulk import BulkSinkTask
-from penstock.kafka.admin.groups import GroupClient
-from penstock.kafka.admin.topics import TopicAdmin, TopicCreator, plan_of
+from penstock.kafka.admin import GroupClient, TopicAdmin, TopicCreator, plan_of
 from penstock.kafka.consumer.consumer import RecordConsumer
 from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.producer.transactional import TransactionalProducer

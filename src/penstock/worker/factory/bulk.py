@@ -17,7 +17,7 @@ from typing import Final
 
 from penstock.api.bulk import BulkSinkTask
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.admin.topics import TopicAdmin, TopicCreator, plan_of
+from penstock.kafka.admin import TopicAdmin, TopicCreator, plan_of
 from penstock.kafka.settings.client import (
     ClientSettings,
     admin_client_id,
@@ -27,8 +27,8 @@ from penstock.kafka.settings.client import (
     source_producer_id,
 )
 from penstock.kafka.settings.producer import ColumnSettings
-from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, MadeLog
-from penstock.kafka.topic_log.settings import connector_offset_log, on_producers_cluster
+from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, connector_offset_log, on_producers_cluster
+from penstock.kafka.topic_log.log import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.batch.source.path import SourcePipeline

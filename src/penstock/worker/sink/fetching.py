@@ -40,8 +40,8 @@ import pyarrow as pa
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException, as_exception
 from penstock.kafka.consumer.consumer import FetchedChunk, Placement
+from penstock.kafka.consumer.messages import UnreadableRecords
 from penstock.kafka.consumer.offsets import Subscription
-from penstock.kafka.consumer.unreadable import UnreadableRecords
 from penstock.pipeline.batch.batches import PendingBatch, RecordError, SinkBatch, Submit
 from penstock.threads import OwnedThread, start_within
 from penstock.worker.errors.tolerance import KAFKA_CONSUME, ErrorHandler

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from penstock.api import RecordMetadata, SourceFrame
 from penstock.errors import ConnectException, ToleranceExceededException
-from penstock.kafka.admin.topics import TopicCreator
+from penstock.kafka.admin import TopicCreator
 from penstock.kafka.producer.in_flight import FailedDelivery, Receipts
 from penstock.pipeline.batch.batches import ProduceBatch, RecordError
 from penstock.stores.offsets import partition_identity

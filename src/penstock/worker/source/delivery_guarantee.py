@@ -43,8 +43,8 @@ from penstock.kafka.settings.client import (
 )
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.settings.values import items
-from penstock.kafka.topic_log.internal_topics import InternalTopic, MadeLog
-from penstock.kafka.topic_log.settings import connector_offset_log, on_producers_cluster
+from penstock.kafka.topic_log.internal_topics import InternalTopic, connector_offset_log, on_producers_cluster
+from penstock.kafka.topic_log.log import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.settings import SourceSettings
 from penstock.settings.worker import WorkerSettings

@@ -48,7 +48,7 @@ from penstock.api import (
 )
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
-from penstock.kafka.admin.topics import TopicCreator
+from penstock.kafka.admin import TopicCreator
 from penstock.model.runner_life import PollOverdue, PollReturned, RunnerPhase, StopCall
 from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import PolledBatch

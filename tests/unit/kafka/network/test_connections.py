@@ -10,7 +10,7 @@ from testkit.brokers.scripted_broker import ScriptedBroker
 
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link
-from penstock.kafka.protocol.messages import Api, BrokerEndpoint
+from penstock.kafka.protocol import Api, BrokerEndpoint
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

@@ -33,7 +33,7 @@ from penstock.errors import KafkaRetriableException
 from penstock.kafka.producer import column_producer as producer_module
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import ProducerClosedException
-from penstock.kafka.protocol.messages import Api
+from penstock.kafka.protocol import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch

@@ -14,7 +14,7 @@ from penstock.api import RecordMetadata
 from penstock.errors import KafkaRetriableException
 from penstock.kafka.producer.record_batches import ProducerRecord
 from penstock.kafka.producer.record_producer import RecordProducer
-from penstock.kafka.protocol.messages import Api
+from penstock.kafka.protocol import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

@@ -16,9 +16,8 @@ from penstock.errors import (
     KafkaRetriableException,
     ProducerFencedException,
 )
-from penstock.kafka.admin.transaction_inquiry import fence_producers
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
-from penstock.kafka.producer.transaction import NO_IDENTITY, Initialize, TransactionPhase
+from penstock.kafka.producer.transaction import NO_IDENTITY, Initialize, TransactionPhase, fence_producers
 from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings

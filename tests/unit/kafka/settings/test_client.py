@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 from penstock.errors import ConfigException
 from penstock.kafka.consumer.consumer import RecordConsumer
-from penstock.kafka.protocol.messages import BrokerEndpoint
+from penstock.kafka.protocol import BrokerEndpoint
 from penstock.kafka.settings.client import (
     CLIENT_LOG,
     ClientSettings,
@@ -28,7 +28,7 @@ from penstock.kafka.settings.client import (
     source_producer_id,
     translate,
 )
-from penstock.kafka.settings.librdkafka_table import property_for
+from penstock.kafka.settings.librdkafka import property_for
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.kafka.settings.table import SETTINGS, ClientKind, OverridePolicy, Setting, Treatment, setting_names
 from penstock.kafka.settings.values import Compression

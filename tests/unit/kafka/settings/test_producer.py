@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.errors import ConfigException
-from penstock.kafka.protocol.messages import BrokerEndpoint
+from penstock.kafka.protocol import BrokerEndpoint
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

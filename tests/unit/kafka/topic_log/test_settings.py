@@ -3,8 +3,14 @@
 import pytest
 
 from penstock.errors import ConfigException
-from penstock.kafka.protocol.messages import BrokerEndpoint
-from penstock.kafka.topic_log.settings import config_log, connector_offset_log, offset_log, shared_admin, status_log
+from penstock.kafka.protocol import BrokerEndpoint
+from penstock.kafka.topic_log.internal_topics import (
+    config_log,
+    connector_offset_log,
+    offset_log,
+    shared_admin,
+    status_log,
+)
 
 ALL = -1
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"

@@ -16,7 +16,7 @@ from testkit.waiting import await_true
 from penstock.api import BackfillPart, BackfillSpan, Chunk, FrameSourceTask, SourceFrame, SourceRecord, SourceTask
 from penstock.api.bulk import BulkFrame
 from penstock.errors import BadRequestException, ConnectException, RetriableException
-from penstock.kafka.admin.topics import TopicCreator
+from penstock.kafka.admin import TopicCreator
 from penstock.model import State
 from penstock.model.payloads import BackfillShare, BackfillState, BackfillView
 from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, OffsetWriter

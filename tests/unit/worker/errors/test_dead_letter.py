@@ -5,7 +5,7 @@ from testkit.doubles.sink_doubles import failure
 
 from penstock.api import TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException
-from penstock.kafka.admin.topics import NewTopic
+from penstock.kafka.admin import NewTopic
 from penstock.kafka.producer.record_batches import ProducerRecord
 from penstock.kafka.producer.record_producer import Answer
 from penstock.model import ConnectorTaskId

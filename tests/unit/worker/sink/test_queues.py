@@ -11,8 +11,7 @@ import pytest
 
 from penstock.api import TopicPartition
 from penstock.kafka.consumer.consumer import FetchedChunk
-from penstock.kafka.consumer.messages import placeholder
-from penstock.kafka.consumer.unreadable import UnreadableRecords
+from penstock.kafka.consumer.messages import UnreadableRecords, placeholder
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, SinkBatch
 from penstock.worker.sink import queues as sink_stages
 from penstock.worker.sink.queues import ConvertedBatch, SinkStages

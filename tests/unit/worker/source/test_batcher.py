@@ -13,7 +13,7 @@ from testkit.doubles.source_doubles import MemoryOffsets, ScriptedTask, offset_c
 from penstock.api import SourceFrame, SourceRecord
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.errors import OffsetStoreException
-from penstock.kafka.admin.topics import NewTopic, plan_of
+from penstock.kafka.admin import NewTopic, plan_of
 from penstock.pipeline.batch.batches import PolledBatch, RecordError
 from penstock.settings.topics import parse_topic_creation
 from penstock.worker.source.batcher import Batcher, estimated_bytes

@@ -43,7 +43,7 @@ from penstock.errors import (
     RetriableException,
     SparkSessionLostException,
 )
-from penstock.kafka.admin.topics import NewTopic, TopicCreator
+from penstock.kafka.admin import NewTopic, TopicCreator
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from penstock.errors import KafkaRetriableException, OffsetStoreException
-from penstock.kafka.admin.open_transactions import HeldUpException
+from penstock.kafka.open_transactions import HeldUpException
 from penstock.model import ConnectorTaskId, State
 from penstock.telemetry.waits import standstill_of
 from penstock.worker.task.waiting import Hints, OffsetsHeldUp, task_waiting

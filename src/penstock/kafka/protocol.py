@@ -1,16 +1,11 @@
-"""The requests of a producer and the broker's responses, as the bytes of Kafka's protocol.
+"""Kafka's protocol as bytes: requests of the worker's own clients, and the brokers' responses. Pure functions.
 
-Main functions: a `..._request` and a `..._response` for each of the requests, and `correlation_of`. Those of
-transactions are in `transaction_coordinator`. `Api` has the kinds of requests, with their `VERSIONS`; `header`,
-`string` and `sized` make requests, `FieldReader` reads a response.
+Requests begin with their size; a string of more than 32,767 bytes raises ``ValueError``. Responses come without their
+size: they begin with the number of the request (correlation id). A response that is truncated, or violates the
+protocol, raises ``MalformedResponse``.
 
-Requests begin with their size. Responses come without it: they begin with the number of the request (correlation id). A
-truncated response, or one that violates the protocol, raises `MalformedResponse`.
-
-Thread: any; everything is pure.
-
-Source: Kafka protocol guide, "Protocol Primitive Types", "Common Request and Response Structure" (request header v1,
-response header v0) and "The Messages"; KIP-467 for the errors of single records, KIP-152 for logins.
+Source: Kafka protocol guide, "Protocol Primitive Types", "Common Request and Response Structure" and "The Messages";
+KIP-467 (errors of single records), KIP-152 (logins), KIP-98 and KIP-360 (transactions), KIP-482 (compact strings).
 """
 
 from __future__ import annotations
@@ -91,20 +86,12 @@ class UnsupportedVersionException(KafkaException):
 
 
 def header(api: Api, correlation: int, client_id: str) -> bytes:
-    """The header of a request.
-
-    Raises:
-        ValueError: The client id has more than 32,767 bytes.
-    """
+    """The header of a request."""
     return _HEADER.pack(api, VERSIONS[api], correlation) + string(client_id)
 
 
 def string(text: str | None) -> bytes:
-    """A string with its length.
-
-    Raises:
-        ValueError: It has more than 32,767 bytes.
-    """
+    """A string with its length."""
     if text is None:
         return INT16.pack(-1)
     encoded = text.encode()
@@ -120,11 +107,7 @@ def sized(*parts: bytes) -> bytes:
 
 
 def within_request(nbytes: int) -> int:
-    """Returns a size if a request may have that many bytes; raises otherwise.
-
-    Raises:
-        ValueError: It may not.
-    """
+    """Returns a size if a request may have that many bytes; raises otherwise."""
     if nbytes > _LARGEST_REQUEST:
         raise ValueError(f"{nbytes} bytes do not fit into one request")
     return nbytes
@@ -148,17 +131,14 @@ class FieldReader:
         self._at = 0
 
     def integers(self, layout: struct.Struct) -> tuple[int, ...]:
-        """Several consecutive numbers."""
         start = self._at
         self._advance(layout.size)
         return layout.unpack_from(self._payload, start)
 
     def integer(self, layout: struct.Struct) -> int:
-        """One number."""
         return self.integers(layout)[0]
 
     def nullable_string(self) -> str | None:
-        """A string, or null."""
         length = self.integer(INT16)
         if length == -1:
             return None
@@ -175,7 +155,6 @@ class FieldReader:
             raise self._malformed("a string that is not UTF-8") from error
 
     def string(self) -> str:
-        """A string."""
         found = self.nullable_string()
         if found is None:
             raise self._malformed("null where a string must be")
@@ -203,7 +182,6 @@ class FieldReader:
         return [read_item() for _ in range(length)]
 
     def tags(self) -> None:
-        """Skips all tagged fields."""
         for _ in range(self._unsigned()):
             self._unsigned()
             self._advance(self._unsigned())
@@ -220,7 +198,6 @@ class FieldReader:
                 raise self._malformed("a number that does not end")
 
     def chunk(self) -> bytes:
-        """Bytes after their length."""
         length = self.integer(INT32)
         if length < 0:
             raise self._malformed(f"{length} bytes")
@@ -229,7 +206,6 @@ class FieldReader:
         return bytes(self._payload[start : self._at])
 
     def array(self, read_item: Callable[[], T]) -> list[T]:
-        """Items after their count."""
         length = self.integer(INT32)
         # Every item has at least one byte.
         if not 0 <= length <= len(self._payload) - self._at:
@@ -237,7 +213,6 @@ class FieldReader:
         return [read_item() for _ in range(length)]
 
     def end(self) -> None:
-        """Checks that the response ends here."""
         if self._at != len(self._payload):
             raise self._malformed("more bytes than its fields have")
 
@@ -317,7 +292,6 @@ class LoginAnswer:
 
     Attributes:
         error_code: 0 if the login continues, or is complete.
-        error_message: The error, if the broker names it.
         said: The bytes of the SASL mechanism.
         lifetime_ms: The time until the session ends; 0 for never.
     """
@@ -352,7 +326,6 @@ class PartitionAnswer:
             batch, brokers return its largest timestamp in any case.
         record_errors: The records that made the broker reject the batch, by index, with the error if the broker names
             it.
-        error_message: The error of the batch, if the broker names it.
     """
 
     topic: str
@@ -366,15 +339,7 @@ class PartitionAnswer:
 
 # ---------------------------------------------------------------------------------------------------------- requests
 def api_versions_request(correlation: int, client_id: str) -> bytes:
-    """Asks for the request versions that the broker supports.
-
-    Args:
-        correlation: Number of the request.
-        client_id: The name of the client in the broker's log and quotas.
-
-    Raises:
-        ValueError: The client id has more than 32,767 bytes.
-    """
+    """Asks for the request versions that the broker supports."""
     return sized(header(Api.API_VERSIONS, correlation, client_id))
 
 
@@ -382,12 +347,7 @@ def metadata_request(correlation: int, client_id: str, topics: Sequence[str] | N
     """Asks for all brokers and for the leaders of some topics. The broker may create topics that do not exist.
 
     Args:
-        correlation: Number of the request.
-        client_id: The name of the client in the broker's log and quotas.
         topics: Names; empty for only the brokers, None for all topics that the user may see.
-
-    Raises:
-        ValueError: A string has more than 32,767 bytes.
     """
     count = -1 if topics is None else len(topics)
     names = [string(topic) for topic in topics or ()]
@@ -395,39 +355,19 @@ def metadata_request(correlation: int, client_id: str, topics: Sequence[str] | N
 
 
 def init_producer_id_request(correlation: int, client_id: str) -> bytes:
-    """Asks for the identity of an idempotent producer without transactions (KIP-98).
-
-    Args:
-        correlation: Number of the request.
-        client_id: The name of the client in the broker's log and quotas.
-
-    Raises:
-        ValueError: The client id has more than 32,767 bytes.
-    """
+    """Asks for the identity of an idempotent producer without transactions (KIP-98)."""
     return sized(
         header(Api.INIT_PRODUCER_ID, correlation, client_id), string(None), INT32.pack(_TRANSACTION_TIMEOUT_MS)
     )
 
 
 def sasl_handshake_request(correlation: int, client_id: str, mechanism: str) -> bytes:
-    """Asks if the broker supports this mechanism of login.
-
-    Args:
-        correlation: Number of the request.
-        client_id: The name of the client in the broker's log and quotas.
-        mechanism: Kafka's name of the mechanism.
-    """
+    """Asks if the broker supports this mechanism of login."""
     return sized(header(Api.SASL_HANDSHAKE, correlation, client_id), string(mechanism))
 
 
 def sasl_authenticate_request(correlation: int, client_id: str, said: bytes) -> bytes:
-    """Sends a message of the mechanism.
-
-    Args:
-        correlation: Number of the request.
-        client_id: The name of the client in the broker's log and quotas.
-        said: The message.
-    """
+    """Sends a message of the mechanism."""
     return sized(header(Api.SASL_AUTHENTICATE, correlation, client_id), INT32.pack(len(said)), said)
 
 
@@ -443,19 +383,12 @@ def produce_request(
     """Sends record batches.
 
     Args:
-        correlation: Number of the request.
-        client_id: The name of the client in the broker's log and quotas.
-        timeout_ms: The longest time that the broker waits for its replicas.
         records: At most one batch for each partition; a topic's partitions need not be next to each other.
         acks: The replicas that must have the records before the broker answers: -1 for all in sync, 1 for the leader, 0
             for no answer.
-        transactional_id: The id of the producer for a transaction.
 
     Returns:
         The buffers to write, in order; the buffers of the batches are not copied.
-
-    Raises:
-        ValueError: There are no records, a string has more than 32,767 bytes, or the request more than 2 GiB.
     """
     if not records:
         raise ValueError("A produce request without records")
@@ -479,20 +412,12 @@ def produce_request(
 
 # ----------------------------------------------------------------------------------------------------------- answers
 def correlation_of(payload: memoryview) -> int:
-    """The number of the request that a response answers.
-
-    Raises:
-        MalformedResponse: It has fewer than four bytes.
-    """
+    """The number of the request that a response answers."""
     return FieldReader(payload, "a request").integer(INT32)
 
 
 def api_versions_response(payload: memoryview) -> tuple[int, Mapping[int, tuple[int, int]]]:
-    """The error code, and the lowest and highest version that the broker supports, by API key.
-
-    Raises:
-        MalformedResponse: The response violates the protocol.
-    """
+    """The error code, and the lowest and highest version that the broker supports, by API key."""
     fields = body(payload, Api.API_VERSIONS)
     error_code = fields.integer(INT16)
     ranges = fields.array(lambda: fields.integers(_API_RANGE))
@@ -501,11 +426,7 @@ def api_versions_response(payload: memoryview) -> tuple[int, Mapping[int, tuple[
 
 
 def metadata_response(payload: memoryview) -> ClusterMetadata:
-    """The brokers and topics.
-
-    Raises:
-        MalformedResponse: The response violates the protocol.
-    """
+    """The brokers and topics."""
     fields = body(payload, Api.METADATA)
 
     def broker() -> tuple[int, BrokerEndpoint]:
@@ -534,11 +455,7 @@ def metadata_response(payload: memoryview) -> ClusterMetadata:
 
 
 def init_producer_id_response(payload: memoryview) -> ProducerIdentity:
-    """Parses the identity that a producer must use.
-
-    Raises:
-        MalformedResponse: The response violates the protocol.
-    """
+    """Parses the identity that a producer must use."""
     fields = body(payload, Api.INIT_PRODUCER_ID)
     fields.integer(INT32)  # throttle time
     error_code, producer_id, producer_epoch = fields.integers(_PRODUCER_ID)
@@ -547,11 +464,7 @@ def init_producer_id_response(payload: memoryview) -> ProducerIdentity:
 
 
 def sasl_handshake_response(payload: memoryview) -> tuple[int, Sequence[str]]:
-    """The error code, and the mechanisms that the broker supports.
-
-    Raises:
-        MalformedResponse: The response violates the protocol.
-    """
+    """The error code, and the mechanisms that the broker supports."""
     fields = body(payload, Api.SASL_HANDSHAKE)
     error_code = fields.integer(INT16)
     mechanisms = fields.array(fields.string)
@@ -560,11 +473,7 @@ def sasl_handshake_response(payload: memoryview) -> tuple[int, Sequence[str]]:
 
 
 def sasl_authenticate_response(payload: memoryview) -> LoginAnswer:
-    """Parses the broker's answer to a login.
-
-    Raises:
-        MalformedResponse: The response violates the protocol.
-    """
+    """Parses the broker's answer to a login."""
     fields = body(payload, Api.SASL_AUTHENTICATE)
     error_code, message, said = fields.integer(INT16), fields.nullable_string(), fields.chunk()
     lifetime_ms = fields.integer(INT64)
@@ -576,9 +485,6 @@ def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:
     """Parses the result of each batch of a request.
 
     The throttle time is ignored: a broker that throttles a client does not read from it for that long (KIP-219).
-
-    Raises:
-        MalformedResponse: The response violates the protocol.
     """
     fields = body(payload, Api.PRODUCE)
 
@@ -600,3 +506,142 @@ def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:
     fields.integer(INT32)  # throttle time
     fields.end()
     return [answer for answers in topics for answer in answers]
+
+
+#: The request versions that brokers must support for transactions; since Kafka 2.5 they do.
+INIT_PRODUCER_ID_VERSION: Final = 3
+
+
+_ID_AND_EPOCH: Final = struct.Struct(">qh")
+
+
+_TRANSACTION: Final = 1
+
+
+_GROUP: Final = 0
+
+
+_NO_TAGS: Final = b"\0"
+
+
+@dataclass(frozen=True, slots=True)
+class FoundCoordinator:
+    """The broker that coordinates a transactional id. Invalid if there is an error code."""
+
+    error_code: int
+    error_message: str | None
+    address: BrokerEndpoint
+
+
+def find_coordinator_request(correlation: int, client_id: str, transactional_id: str) -> bytes:
+    """Asks which broker coordinates a transactional id."""
+    return _find_request(correlation, client_id, transactional_id, _TRANSACTION)
+
+
+def find_group_coordinator_request(correlation: int, client_id: str, group: str) -> bytes:
+    """Asks which broker coordinates a consumer group."""
+    return _find_request(correlation, client_id, group, _GROUP)
+
+
+def _find_request(correlation: int, client_id: str, key: str, kind: int) -> bytes:
+    return sized(header(Api.FIND_COORDINATOR, correlation, client_id), string(key), INT8.pack(kind))
+
+
+def find_coordinator_response(payload: memoryview) -> FoundCoordinator:
+    """Parses the broker that coordinates the id."""
+    fields = body(payload, Api.FIND_COORDINATOR)
+    fields.integer(INT32)  # throttle time
+    error_code, message = fields.integer(INT16), fields.nullable_string()
+    fields.integer(INT32)  # its id
+    host, port = fields.string(), fields.integer(INT32)
+    fields.end()
+    return FoundCoordinator(error_code, message, BrokerEndpoint(host, port))
+
+
+def init_transactions_request(
+    correlation: int, client_id: str, transactional_id: str, timeout_ms: int, identity: tuple[int, int]
+) -> bytes:
+    """Requests the identity of a producer with transactions, which fences older instances.
+
+    Args:
+        identity: The old producer id and epoch; both are -1 for a producer that has none.
+    """
+    head = _HEADER.pack(Api.INIT_PRODUCER_ID, INIT_PRODUCER_ID_VERSION, correlation) + string(client_id) + _NO_TAGS
+    text = transactional_id.encode()
+    return sized(head, _unsigned(len(text) + 1), text, INT32.pack(timeout_ms), _ID_AND_EPOCH.pack(*identity), _NO_TAGS)
+
+
+def init_transactions_response(payload: memoryview) -> ProducerIdentity:
+    """Parses the identity that the producer must use."""
+    fields = body(payload, Api.INIT_PRODUCER_ID)
+    fields.tags()
+    fields.integer(INT32)  # throttle time
+    error_code, producer_id, epoch = fields.integers(_PRODUCER_ID)
+    fields.tags()
+    fields.end()
+    return ProducerIdentity(error_code, producer_id, epoch)
+
+
+def add_partitions_request(
+    correlation: int,
+    client_id: str,
+    transactional_id: str,
+    identity: tuple[int, int],
+    partitions: Sequence[tuple[str, int]],
+) -> bytes:
+    """Adds topic partitions to the open transaction; begins one if none is open."""
+    topics: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        topics.setdefault(topic, []).append(partition)
+    parts = [header(Api.ADD_PARTITIONS_TO_TXN, correlation, client_id), string(transactional_id)]
+    parts += [_ID_AND_EPOCH.pack(*identity), INT32.pack(len(topics))]
+    for topic, numbers in topics.items():
+        parts += [string(topic), INT32.pack(len(numbers)), struct.pack(f">{len(numbers)}i", *numbers)]
+    return sized(*parts)
+
+
+def add_partitions_response(payload: memoryview) -> Mapping[tuple[str, int], int]:
+    """The error code of each topic partition."""
+    fields = body(payload, Api.ADD_PARTITIONS_TO_TXN)
+    fields.integer(INT32)  # throttle time
+
+    def topic() -> list[tuple[tuple[str, int], int]]:
+        name = fields.string()
+        return [((name, number), code) for number, code in fields.array(partition)]
+
+    def partition() -> tuple[int, int]:
+        return fields.integer(INT32), fields.integer(INT16)
+
+    found = fields.array(topic)
+    fields.end()
+    return {place: code for codes in found for place, code in codes}
+
+
+def end_transaction_request(
+    correlation: int, client_id: str, transactional_id: str, identity: tuple[int, int], commit: bool
+) -> bytes:
+    """Commits or aborts the open transaction."""
+    return sized(
+        header(Api.END_TXN, correlation, client_id),
+        string(transactional_id),
+        _ID_AND_EPOCH.pack(*identity),
+        INT8.pack(commit),
+    )
+
+
+def end_transaction_response(payload: memoryview) -> int:
+    """The error code."""
+    fields: FieldReader = body(payload, Api.END_TXN)
+    fields.integer(INT32)  # throttle time
+    error_code = fields.integer(INT16)
+    fields.end()
+    return error_code
+
+
+def _unsigned(number: int) -> bytes:
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)

@@ -18,9 +18,8 @@ from testkit.brokers.group_owner import GroupOwner, run_member, say_back
 from testkit.waiting import await_true
 
 from penstock.kafka.group import connections
-from penstock.kafka.group import lifecycle as life
-from penstock.kafka.group.lifecycle import GroupLife
-from penstock.kafka.group.member import GroupMember
+from penstock.kafka.group import member as life
+from penstock.kafka.group.member import GroupLife, GroupMember
 from penstock.kafka.group.settings import group_settings
 
 WORKER = {

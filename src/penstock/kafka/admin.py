@@ -1,14 +1,10 @@
-"""The worker's administrative requests to a cluster: topics, group offsets, end offsets.
+"""The worker's administrative requests to a cluster: topics, offsets of groups, ends of partitions.
 
-Main types: `TopicAdmin`, `TopicDescription`; `TopicSpecification` describes a topic to create. `TopicCreator` creates
-the topics of a source task (`NewTopic`) before its first record for each of them; it caches existing topics, so that
-each topic is looked up once. `TopicMaker` is the interface of its admin client; `plan_of` turns a connector's rules
-into specifications.
+Threads: ``TopicCreator`` belongs to the task's delivery thread. A ``TopicAdmin`` may be shared between threads; every
+call waits for its answer.
 
-Source: org.apache.kafka.connect.util.TopicAdmin; TopicCreation and AbstractWorkerSourceTask.maybeCreateTopic of Kafka
-Connect; KIP-158.
-Thread: of a `TopicCreator` the task's delivery thread, otherwise any; librdkafka's admin client may be shared between
-threads, and every call waits for its answer."""
+Source: org.apache.kafka.connect.util.TopicAdmin; AbstractWorkerSourceTask.maybeCreateTopic; KIP-158; KIP-496.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NoReturn, Protocol, cast
+from typing import Any, Final, NoReturn, Protocol, cast
 
 import confluent_kafka as ck
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -31,10 +27,28 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException, KafkaRetriableException
-from penstock.kafka.protocol.cluster_view import topic_name_fault
-from penstock.kafka.settings.client import CLIENT_LOG
+from penstock.kafka.cluster_view import topic_name_fault
+from penstock.kafka.network.connections import Conversation
+from penstock.kafka.protocol import (
+    INT16,
+    INT32,
+    VERSIONS,
+    Api,
+    body,
+    find_coordinator_response,
+    find_group_coordinator_request,
+    header,
+    sized,
+    string,
+)
+from penstock.kafka.settings.client import CLIENT_LOG, ClientSettings
+from penstock.kafka.settings.producer import ColumnSettings, own_connections
 from penstock.settings.topics import TopicCreation
 from penstock.telemetry import waiting_for
+from penstock.telemetry.logs import SeldomLog
+
+_NONE: Final = 0
+
 
 logger = logging.getLogger(__name__)
 
@@ -116,7 +130,6 @@ def _serve_log(client: Any) -> None:
 
 
 def _busy(members: int) -> ck.KafkaException:
-    """Returns the error of brokers for a group with members."""
     return ck.KafkaException(ck.KafkaError(_Error.NON_EMPTY_GROUP, f"The group has {members} members"))
 
 
@@ -163,17 +176,7 @@ def error_code(error: BaseException | None) -> int | None:
 
 
 class TopicAdmin:
-    """An admin client with blocking calls and Kafka Connect's errors.
-
-    Args:
-        settings: librdkafka's (see `penstock.kafka.settings.client.admin_settings`).
-        name: The owner of the client, for messages.
-        timeout_s: The timeout of one call.
-        clock: The clock for the timeout of a call, in seconds.
-
-    Raises:
-        KafkaException: a setting is invalid. (An unreachable broker raises at the first call.)
-    """
+    """An admin client with blocking calls and Kafka Connect's errors."""
 
     def __init__(
         self,
@@ -200,7 +203,6 @@ class TopicAdmin:
         self._client = None
 
     def cluster_id(self) -> str:
-        """The id of the cluster."""
         found = self.ask(
             "asking for the cluster id", lambda client, left: client.describe_cluster(request_timeout=left)
         )
@@ -211,7 +213,6 @@ class TopicAdmin:
         return topic in self.describe_topics([topic])
 
     def describe_topics(self, topics: Iterable[str], *, timeout_s: float | None = None) -> dict[str, TopicDescription]:
-        """Descriptions of the topics that exist."""
         found = {}
         for name in dict.fromkeys(topics):
             description = self.ask(
@@ -231,7 +232,6 @@ class TopicAdmin:
 
         Raises:
             AlreadyExistsException: it exists; perhaps another client was faster.
-            KafkaException: the cluster refused, or did not answer in time.
         """
         new = ClientTopic(
             topic.name,
@@ -270,9 +270,7 @@ class TopicAdmin:
         """The offset after the last record of each partition.
 
         Args:
-            partitions: of topics that exist.
             committed_only: True for the last stable offset instead, the end for a read_committed consumer.
-            timeout_s: the timeout, if it differs from that of other calls.
         """
         level = ck.IsolationLevel.READ_COMMITTED if committed_only else ck.IsolationLevel.READ_UNCOMMITTED
         return self._offsets("reading end offsets", partitions, _LATEST, level, timeout_s)
@@ -280,7 +278,6 @@ class TopicAdmin:
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], *, timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """The offset of the first record that each partition still has."""
         level = ck.IsolationLevel.READ_UNCOMMITTED
         return self._offsets("reading beginning offsets", partitions, _EARLIEST, level, timeout_s)
 
@@ -314,7 +311,6 @@ class TopicAdmin:
         coordinator has moved, which is also the answer to a cluster's first request about groups.)
 
         Args:
-            group: the group's id.
             topics: The topics to look in; all topics of the cluster when None.
         """
         doing = f"reading the offsets of group {group}"
@@ -340,11 +336,7 @@ class TopicAdmin:
         }
 
     def alter_group_offsets(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commits offsets for a group without members, and creates the group if necessary.
-
-        Raises:
-            KafkaException: the group has members, or the cluster refused or did not answer.
-        """
+        """Commits offsets for a group without members, and creates the group if necessary."""
         if not offsets:
             return
         doing = f"changing the offsets of group {group}"
@@ -358,11 +350,7 @@ class TopicAdmin:
         self._check_partitions(doing, answer.topic_partitions)
 
     def require_idle(self, group: str) -> None:
-        """Raises if a group has members, or is about to get some; a group that does not exist has none.
-
-        Raises:
-            KafkaException: it has members (see `group_busy`), or the cluster refused or did not answer.
-        """
+        """Raises if a group has members, or is about to get some; a group that does not exist has none."""
         doing = f"looking for members of group {group}"
         found = self.ask(
             doing,
@@ -373,11 +361,7 @@ class TopicAdmin:
             raise self._failure(doing, busy := _busy(len(found.members))) from busy
 
     def delete_group(self, group: str) -> None:
-        """Deletes a group with all its offsets; a group that does not exist is no error.
-
-        Raises:
-            KafkaException: the group has members, or the cluster refused or did not answer.
-        """
+        """Deletes a group with all its offsets; a group that does not exist is no error."""
         self.ask(
             f"deleting the group {group}",
             lambda client, left: client.delete_consumer_groups([group], request_timeout=left)[group],
@@ -440,13 +424,7 @@ class TopicAdmin:
         """The answer to one request, which is repeated while the cluster only moves a leader or coordinator.
 
         Args:
-            doing: The operation, for messages.
             request: Starts the request, with the client and the remaining seconds.
-            missing: Error codes for which `otherwise` is the answer.
-            timeout_s: The timeout, if it differs from that of other calls.
-
-        Raises:
-            KafkaException: the cluster refused, or did not answer in time.
         """
         deadline = self._clock() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
@@ -528,10 +506,8 @@ class TopicCreator:
     """Ensures that topics exist.
 
     Args:
-        owner: the task, for messages.
         plan: Returns the specification of a topic by its name; None if topic creation is not active for the connector,
             and the broker's own auto-creation decides.
-        admin: Creates the topics; unused without a plan.
     """
 
     def __init__(self, owner: str, plan: Callable[[str], NewTopic] | None, admin: TopicMaker | None) -> None:
@@ -543,11 +519,6 @@ class TopicCreator:
         self._known: set[str] = set()
 
     def ensure(self, topics: Iterable[str]) -> None:
-        """Creates the topics that do not exist.
-
-        Raises:
-            ConnectException: a topic could not be looked up or created.
-        """
         if self._plan is None or self._admin is None:
             return
         for topic in topics:
@@ -584,3 +555,116 @@ class TopicCreator:
                 f"{str(error).rstrip('.')}. "
                 "Check the topic.creation.* settings and the rights of the worker's or connector's admin client."
             ) from error
+
+
+_NEEDS: Final = {api: VERSIONS[api] for api in (Api.FIND_COORDINATOR, Api.OFFSET_DELETE)}
+
+
+def offset_delete_request(correlation: int, client_id: str, group: str, partitions: Iterable[TopicPartition]) -> bytes:
+    """Asks the coordinator of a group to delete the offsets of some partitions."""
+    topics: dict[str, list[int]] = {}
+    for at in partitions:
+        topics.setdefault(at.topic, []).append(at.partition)
+    listed = b"".join(
+        string(topic) + INT32.pack(len(numbers)) + b"".join(INT32.pack(number) for number in numbers)
+        for topic, numbers in topics.items()
+    )
+    return sized(header(Api.OFFSET_DELETE, correlation, client_id), string(group), INT32.pack(len(topics)), listed)
+
+
+def offset_delete_response(payload: memoryview) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Returns the error code of the group, and that of each partition."""
+    fields = body(payload, Api.OFFSET_DELETE)
+    code = fields.integer(INT16)
+    fields.integer(INT32)  # throttle time
+    found: dict[TopicPartition, int] = {}
+
+    def topic() -> None:
+        name = fields.string()
+
+        def partition() -> None:
+            number = fields.integer(INT32)
+            found[TopicPartition(name, number)] = fields.integer(INT16)
+
+        fields.array(partition)
+
+    fields.array(topic)
+    fields.end()
+    return code, found
+
+
+def delete_offsets(
+    settings: ColumnSettings, group: str, partitions: Iterable[TopicPartition], timeout_s: float, *, name: str
+) -> tuple[int, Mapping[TopicPartition, int]]:
+    """Deletes the committed offsets of these partitions; all other offsets stay as they are.
+
+    Returns:
+        The error code of the group, which may come from the search for its coordinator, and the error code of each
+        partition; 0 for none.
+
+    Raises:
+        KafkaRetriableException: No broker answers in time.
+        KafkaException: A broker refuses the login, or does not support these requests.
+    """
+    asked = list(partitions)
+    talk = Conversation(settings, name, _NEEDS, timeout_s, SeldomLog(logger))
+    try:
+        coordinator = talk.ask(
+            None,
+            lambda number, client: find_group_coordinator_request(number, client, group),
+            find_coordinator_response,
+            f"Asking for the coordinator of group {group}",
+        )
+        if coordinator.error_code != _NONE:
+            return coordinator.error_code, {}
+        return talk.ask(
+            coordinator.address,
+            lambda number, client: offset_delete_request(number, client, group, asked),
+            offset_delete_response,
+            f"Deleting offsets of group {group}",
+        )
+    finally:
+        talk.close()
+
+
+@dataclass(frozen=True)
+class _Answered:
+    """A completed answer with the interface of a future."""
+
+    codes: Mapping[TopicPartition, int]
+
+    def result(self, timeout: float) -> Mapping[TopicPartition, int]:
+        return self.codes
+
+
+class GroupClient(TopicAdmin):
+    """Topics and consumer groups of one cluster."""
+
+    def __init__(self, client: ClientSettings, *, name: str, timeout_s: float) -> None:
+        super().__init__(dict(client.checked().librdkafka), name=name, timeout_s=timeout_s)
+        self._client_settings = client
+
+    def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes the offsets of these partitions; other offsets stay, with their metadata.
+
+        A partition without a committed offset is no error.
+        """
+        named = list(partitions)
+        if not named:
+            return
+        connections = own_connections(self._client_settings)
+        doing = f"deleting offsets of group {group}"
+
+        def request(_: object, left: float) -> _Answered:
+            try:
+                code, answers = delete_offsets(connections, group, named, left, name=f"{self._name} (offsets)")
+            except KafkaRetriableException as error:
+                raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, str(error))) from error
+            if code:
+                raise ck.KafkaException(ck.KafkaError(code))
+            return _Answered(answers)
+
+        answers: Mapping[TopicPartition, int] = self.ask(doing, request, missing=MISSING_GROUP, otherwise={})
+        for at, code in answers.items():
+            if code:
+                self._refuse_partition(doing, at, ck.KafkaError(code))

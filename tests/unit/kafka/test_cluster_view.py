@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from penstock.kafka.protocol.cluster_view import ClusterView
-from penstock.kafka.protocol.messages import BrokerEndpoint, ClusterMetadata, TopicMetadata
+from penstock.kafka.cluster_view import ClusterView
+from penstock.kafka.protocol import BrokerEndpoint, ClusterMetadata, TopicMetadata
 
 BROKERS = {1: BrokerEndpoint("one", 9092), 2: BrokerEndpoint("two", 9092)}
 UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_ALLOWED = 3, 5, 29

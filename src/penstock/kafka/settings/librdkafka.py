@@ -1,14 +1,14 @@
-"""The settings that only librdkafka has, and their treatment; names come from a list, never from a client.
+"""The settings that only librdkafka has, and their treatment.
 
-Main type: `Property`, one setting as `librdkafka_properties` lists it. Main functions: `property_for`, `fault_of`,
-which checks a value without the library, `reason_kept_from_connectors` and `is_secret_of_librdkafka`.
+``librdkafka.txt`` is the list of the library itself, written by ``python -m tools.reference.librdkafka``. A row is a
+name, the clients that have it (C consumers, P producers, * all), type and values. A test compares it with the installed
+version.
 
 The owner of the worker's file controls which code runs in the worker, so that file may name libraries, commands and
 files of librdkafka. A connector's configuration may not, under any override policy: a library's constructor runs as
 soon as the name of the library is set.
 
 Source: librdkafka's CONFIGURATION.md; rd_kafka_conf_set.
-Thread: any; the tables are constant.
 """
 
 from __future__ import annotations
@@ -17,22 +17,13 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
-
-from penstock.kafka.settings.librdkafka_properties import ROWS
 
 
 @dataclass(frozen=True)
 class Property:
-    """One setting of librdkafka.
-
-    Attributes:
-        name: Its name.
-        clients: "C" for consumers, "P" for producers, "*" for every client.
-        type: integer, number, boolean, choice, text, or code for settings that take no text.
-        lowest, highest: The range of an integer.
-        choices: The values of a choice, in any letter case.
-    """
+    """One setting of librdkafka."""
 
     name: str
     clients: str
@@ -50,7 +41,8 @@ def _property(row: str) -> Property:
     return Property(name, clients, kind, choices=tuple(rest[0].split(",")) if rest else ())
 
 
-PROPERTIES: Final[Mapping[str, Property]] = {one.name: one for one in map(_property, ROWS.strip().splitlines())}
+_LISTED: Final = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8")
+PROPERTIES: Final[Mapping[str, Property]] = {one.name: one for one in map(_property, _LISTED.splitlines())}
 """Every setting that the library lists, by name. Settings for its own tests are not listed, and never set."""
 
 #: In C, digits after a leading zero are octal.

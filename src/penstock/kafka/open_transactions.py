@@ -1,8 +1,5 @@
 """Finds open transactions that hide later records of a partition, identifies their producers, and aborts hanging ones.
 
-Main types: ``OpenTransactions``, which finds and aborts them; ``OpenTransaction``, one in one partition;
-``TransactionVerdict``, its state. Main function: ``judge``, the pure decision.
-
 A transaction is open in a partition from its first record to its marker. If the coordinator has it in progress, the
 coordinator will write the marker, so readers wait. If the coordinator does not have it in progress, the transaction is
 *hanging*: no client will ever end it, and readers of committed records wait forever. A broker that stops while
@@ -16,50 +13,271 @@ epoch that a live producer of that id does not have: one that is older than its 
 producer has written meanwhile; or one that is newer, where the coordinator knows no newer one, which fences that
 producer and makes it start again. So the transaction of a live producer is never aborted.
 
-Thread: the caller's, which blocks. The searches of one process run one after the other.
-
-Source: KIP-664 (``kafka-transactions.sh find-hanging``, ``abort``); Admin.abortTransaction of Kafka.
+Source: KIP-664 (``kafka-transactions.sh find-hanging``, ``abort``), KIP-98 (markers), KIP-482 (compact forms).
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, auto
-from typing import Final
+from typing import Final, TypeVar
 
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.admin.transaction_inquiry import (
-    ActiveProducer,
-    Place,
-    TransactionDescription,
-    abort_marker_request,
-    abort_marker_response,
-    describe_producers_request,
-    describe_producers_response,
-    describe_transactions_request,
-    describe_transactions_response,
-    list_transactions_request,
-    list_transactions_response,
-)
+from penstock.kafka.cluster_view import error_of
 from penstock.kafka.network.connections import Conversation
-from penstock.kafka.producer.transaction_coordinator import find_coordinator_request, find_coordinator_response
-from penstock.kafka.protocol.cluster_view import error_of
-from penstock.kafka.protocol.messages import (
+from penstock.kafka.protocol import (
+    INT8,
+    INT16,
+    INT32,
+    INT64,
     VERSIONS,
     Api,
     BrokerEndpoint,
     ClusterMetadata,
+    FieldReader,
     UnsupportedVersionException,
+    body,
+    find_coordinator_request,
+    find_coordinator_response,
+    header,
     metadata_request,
     metadata_response,
+    sized,
 )
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
+
+T = TypeVar("T")
+
+#: A topic and the number of one of its partitions.
+Place = tuple[str, int]
+
+_NO_TAGS: Final = b"\0"
+_ACTIVE: Final = struct.Struct(">qiiqiq")
+_NO_TRANSACTION: Final = -1
+
+
+@dataclass(frozen=True, slots=True)
+class ActiveProducer:
+    """A producer, as the leader of a partition describes it.
+
+    Attributes:
+        coordinator_epoch: The epoch of the coordinator that ended its last transaction there; -1 for none.
+        start_offset: The start of its open transaction; None if it has none there.
+    """
+
+    producer_id: int
+    epoch: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    start_offset: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionDescription:
+    """A coordinator's description of a transactional id; the other fields are invalid if there is an error code.
+
+    Attributes:
+        error_code: The reason why the coordinator has no description; 0 if it has one.
+        places: The partitions of its transaction that still need a marker; none if no transaction is open.
+    """
+
+    error_code: int
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    producer_id: int
+    epoch: int
+    places: frozenset[Place] = field(default=frozenset())
+
+
+def describe_producers_request(correlation: int, client_id: str, places: Iterable[Place]) -> bytes:
+    """Asks the leader of these partitions for the producers that have written there."""
+    return sized(_head(Api.DESCRIBE_PRODUCERS, correlation, client_id), _topics(places), _NO_TAGS)
+
+
+def describe_producers_response(payload: memoryview) -> Mapping[Place, tuple[int, Sequence[ActiveProducer]]]:
+    """For each partition its error code and its producers."""
+    fields = _answer(payload, Api.DESCRIBE_PRODUCERS)
+    fields.integer(INT32)  # throttle time
+
+    def producer() -> ActiveProducer:
+        number, epoch, _, timestamp, coordinator, start = fields.integers(_ACTIVE)
+        return ActiveProducer(number, epoch, timestamp, coordinator, None if start == _NO_TRANSACTION else start)
+
+    def partition() -> tuple[int, tuple[int, Sequence[ActiveProducer]]]:
+        index, error_code = fields.integer(INT32), fields.integer(INT16)
+        fields.compact_nullable_string()
+        return index, (error_code, fields.compact_array(lambda: _tagged(fields, producer)))
+
+    return dict(_by_place(fields, partition))
+
+
+def list_transactions_request(correlation: int, client_id: str, producer_ids: Sequence[int]) -> bytes:
+    """Asks a broker for the transactional ids with these producer ids that it coordinates."""
+    numbers = b"".join(INT64.pack(one) for one in producer_ids)
+    return sized(
+        _head(Api.LIST_TRANSACTIONS, correlation, client_id),
+        _count(0),
+        _count(len(producer_ids)),
+        numbers,
+        _NO_TAGS,
+    )
+
+
+def list_transactions_response(payload: memoryview) -> tuple[int, Mapping[int, str]]:
+    """The error code, and the transactional ids that the user may see, by producer id."""
+    fields = _answer(payload, Api.LIST_TRANSACTIONS)
+    fields.integer(INT32)  # throttle time
+    error_code = fields.integer(INT16)
+    fields.compact_array(fields.compact_string)  # states that the broker does not know
+
+    def one() -> tuple[int, str]:
+        name, number = fields.compact_string(), fields.integer(INT64)
+        fields.compact_string()  # its state
+        return number, name
+
+    found = fields.compact_array(lambda: _tagged(fields, one))
+    fields.tags()
+    fields.end()
+    return error_code, dict(found)
+
+
+def describe_transactions_request(correlation: int, client_id: str, transactional_ids: Sequence[str]) -> bytes:
+    """Asks the coordinator of these ids about their transactions."""
+    names = b"".join(_string(one) for one in transactional_ids)
+    return sized(
+        _head(Api.DESCRIBE_TRANSACTIONS, correlation, client_id), _count(len(transactional_ids)), names, _NO_TAGS
+    )
+
+
+def describe_transactions_response(payload: memoryview) -> Sequence[TransactionDescription]:
+    """Parses the coordinator's description of each id."""
+    fields = _answer(payload, Api.DESCRIBE_TRANSACTIONS)
+    fields.integer(INT32)  # throttle time
+
+    def topic() -> list[Place]:
+        name = fields.compact_string()
+        return [(name, number) for number in fields.compact_array(lambda: fields.integer(INT32))]
+
+    def one() -> TransactionDescription:
+        error_code, name, state = fields.integer(INT16), fields.compact_string(), fields.compact_string()
+        timeout_ms, _ = fields.integer(INT32), fields.integer(INT64)
+        producer_id, epoch = fields.integer(INT64), fields.integer(INT16)
+        topics = fields.compact_array(lambda: _tagged(fields, topic))
+        places = frozenset(place for places in topics for place in places)
+        return TransactionDescription(error_code, name, state, timeout_ms, producer_id, epoch, places)
+
+    found = fields.compact_array(lambda: _tagged(fields, one))
+    fields.tags()
+    fields.end()
+    return found
+
+
+def abort_marker_request(
+    correlation: int, client_id: str, producer: tuple[int, int], coordinator_epoch: int, places: Iterable[Place]
+) -> bytes:
+    """Asks the leader of these partitions to abort the transaction of a producer.
+
+    Args:
+        producer: Producer id and epoch. A leader rejects an epoch that is older than the one it knows.
+    """
+    producer_id, epoch = producer
+    return sized(
+        _head(Api.WRITE_TXN_MARKERS, correlation, client_id),
+        _count(1),
+        INT64.pack(producer_id),
+        INT16.pack(epoch),
+        INT8.pack(0),  # an abort
+        _topics(places),
+        INT32.pack(coordinator_epoch),
+        _NO_TAGS,
+        _NO_TAGS,
+    )
+
+
+def abort_marker_response(payload: memoryview) -> Mapping[Place, int]:
+    """The error code of each partition."""
+    fields = _answer(payload, Api.WRITE_TXN_MARKERS)
+
+    def topic() -> list[tuple[Place, int]]:
+        name = fields.compact_string()
+        codes = fields.compact_array(lambda: _tagged(fields, lambda: (fields.integer(INT32), fields.integer(INT16))))
+        return [((name, number), code) for number, code in codes]
+
+    def marker() -> list[tuple[Place, int]]:
+        fields.integer(INT64)  # the producer id
+        topics = fields.compact_array(lambda: _tagged(fields, topic))
+        return [one for ones in topics for one in ones]
+
+    found = fields.compact_array(lambda: _tagged(fields, marker))
+    fields.tags()
+    fields.end()
+    return {place: code for codes in found for place, code in codes}
+
+
+def _by_place(fields: FieldReader, read_partition: Callable[[], tuple[int, T]]) -> list[tuple[Place, T]]:
+    """The end of a response that is one array of topics: the entry of each partition."""
+
+    def topic() -> list[tuple[Place, T]]:
+        name = fields.compact_string()
+        found = fields.compact_array(lambda: _tagged(fields, read_partition))
+        return [((name, number), one) for number, one in found]
+
+    topics = fields.compact_array(lambda: _tagged(fields, topic))
+    fields.tags()
+    fields.end()
+    return [one for ones in topics for one in ones]
+
+
+def _tagged(fields: FieldReader, read: Callable[[], T]) -> T:
+    """An item followed by tagged fields."""
+    found = read()
+    fields.tags()
+    return found
+
+
+def _head(api: Api, correlation: int, client_id: str) -> bytes:
+    return header(api, correlation, client_id) + _NO_TAGS
+
+
+def _answer(payload: memoryview, api: Api) -> FieldReader:
+    fields = body(payload, api)
+    fields.tags()
+    return fields
+
+
+def _topics(places: Iterable[Place]) -> bytes:
+    topics: dict[str, list[int]] = {}
+    for name, number in places:
+        topics.setdefault(name, []).append(number)
+    parts = [_count(len(topics))]
+    for name, numbers in topics.items():
+        parts += [_string(name), _count(len(numbers)), struct.pack(f">{len(numbers)}i", *numbers), _NO_TAGS]
+    return b"".join(parts)
+
+
+def _string(text: str) -> bytes:
+    encoded = text.encode()
+    return _count(len(encoded)) + encoded
+
+
+def _count(count: int) -> bytes:
+    """A number of items or bytes, in the form in which 0 is null."""
+    number = count + 1
+    found = bytearray()
+    while number >= 0x80:
+        found.append(number & 0x7F | 0x80)
+        number >>= 7
+    found.append(number)
+    return bytes(found)
+
 
 logger = logging.getLogger(__name__)
 
@@ -90,12 +308,7 @@ _one_at_a_time = threading.Lock()
 
 
 class HeldUpException(KafkaRetriableException):
-    """A log cannot be read to its end, because a transaction is open in it.
-
-    Args:
-        held_up: The open transactions, and the action taken.
-        took: The operation that did not finish in time.
-    """
+    """A log cannot be read to its end, because a transaction is open in it."""
 
     def __init__(self, held_up: str, took: str) -> None:
         super().__init__(f"{took}: {held_up}")
@@ -104,12 +317,7 @@ class HeldUpException(KafkaRetriableException):
 
 @dataclass(frozen=True)
 class OpenTransaction:
-    """A transaction that is open in one partition.
-
-    Attributes:
-        place: The partition.
-        producer: The leader's description of the producer.
-    """
+    """A transaction that is open in one partition."""
 
     place: Place
     producer: ActiveProducer
@@ -137,10 +345,8 @@ def judge(open_one: OpenTransaction, described: TransactionDescription | None, a
     """Judges an open transaction.
 
     Args:
-        open_one: The transaction, as the partition's leader describes it.
         described: The coordinator's later description of the transactional id with its producer id; None if no id has
             it.
-        age_ms: The minimum time for which it has been open.
     """
     if described is not None and described.error_code not in (_NONE, _ID_NOT_FOUND):
         return TransactionVerdict.UNKNOWN
@@ -165,10 +371,6 @@ class OpenTransactions:
     """Finds open transactions of one cluster for one group of workers.
 
     Args:
-        settings: The brokers, and the settings for connections and login.
-        group: ``group.id`` of the workers, whose transactional ids are ``<group>-...`` and ``connect-cluster-<group>``.
-        name: For messages.
-        clock: Monotonic seconds.
         wall_ms: The time of day, in milliseconds since 1970.
     """
 
@@ -204,10 +406,6 @@ class OpenTransactions:
         """Finds open transactions in these partitions, and aborts hanging ones of this group.
 
         Never raises: the text, or the log at DEBUG, mentions failed requests.
-
-        Args:
-            places: The partitions.
-            timeout_s: The time limit for queries; aborting gets more time.
 
         Returns:
             A text for people about the transactions that block readers of committed records; None if there are none.
@@ -296,11 +494,6 @@ class OpenTransactions:
 
     def _end(self, cluster: _Cluster, known: Sequence[OpenTransaction], name: str) -> str | None:
         """Aborts the hanging transaction of an id in all affected partitions.
-
-        Args:
-            cluster: The connection to the cluster.
-            known: The partitions in which it is known to be open.
-            name: The transactional id.
 
         Returns:
             The reason why it was not aborted; None if it was.

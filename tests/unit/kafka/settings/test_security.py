@@ -6,8 +6,17 @@ import confluent_kafka as ck
 import pytest
 
 from penstock.kafka.settings.client import admin_settings
-from penstock.kafka.settings.families import TranslatedFamily, parse_jaas, sasl, tls
-from penstock.kafka.settings.security import SaslSettings, TlsSettings, client_context, librdkafka_sasl, librdkafka_tls
+from penstock.kafka.settings.security import (
+    SaslSettings,
+    TlsSettings,
+    TranslatedFamily,
+    client_context,
+    librdkafka_sasl,
+    librdkafka_tls,
+    parse_jaas,
+    sasl,
+    tls,
+)
 from penstock.kafka.settings.values import RdValue, assignors
 from penstock.keystores import openssl_cipher
 

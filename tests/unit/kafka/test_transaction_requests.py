@@ -6,9 +6,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from penstock.kafka.producer import transaction_coordinator as coordinator
-from penstock.kafka.protocol import messages as wire
-from penstock.kafka.protocol.messages import BrokerEndpoint, LoginAnswer, MalformedResponse, ProducerIdentity
+from penstock.kafka import protocol as wire
+from penstock.kafka.protocol import BrokerEndpoint, LoginAnswer, MalformedResponse, ProducerIdentity
 
 COORDINATOR = bytes.fromhex("00000007000000000000ffff0000000300016100002384")
 NO_COORDINATOR = bytes.fromhex("0000000700000000000f00026e6fffffffff0000ffffffff")
@@ -22,18 +21,18 @@ MECHANISMS = bytes.fromhex("000000070021000000020005504c41494e0006475353415049")
 SAID = bytes.fromhex("000000070000ffff00000003763d410000000000000bb8")
 ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
     (
-        coordinator.find_coordinator_response,
+        wire.find_coordinator_response,
         COORDINATOR,
-        coordinator.FoundCoordinator(0, None, BrokerEndpoint("a", 9092)),
+        wire.FoundCoordinator(0, None, BrokerEndpoint("a", 9092)),
     ),
     (
-        coordinator.find_coordinator_response,
+        wire.find_coordinator_response,
         NO_COORDINATOR,
-        coordinator.FoundCoordinator(15, "no", BrokerEndpoint("", -1)),
+        wire.FoundCoordinator(15, "no", BrokerEndpoint("", -1)),
     ),
-    (coordinator.init_transactions_response, IDENTITY, ProducerIdentity(0, 1000, 2)),
-    (coordinator.add_partitions_response, ADDED, {("t", 0): 0, ("t", 3): 51}),
-    (coordinator.end_transaction_response, ENDED, 90),
+    (wire.init_transactions_response, IDENTITY, ProducerIdentity(0, 1000, 2)),
+    (wire.add_partitions_response, ADDED, {("t", 0): 0, ("t", 3): 51}),
+    (wire.end_transaction_response, ENDED, 90),
     (wire.sasl_handshake_response, MECHANISMS, (33, ["PLAIN", "GSSAPI"])),
     (wire.sasl_authenticate_response, SAID, LoginAnswer(0, None, b"v=A", 3000)),
 )
@@ -43,24 +42,24 @@ ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
     ("made", "expected"),
     [
         (
-            coordinator.find_coordinator_request(7, "c", "tx"),
+            wire.find_coordinator_request(7, "c", "tx"),
             "00000010" "000a" "0002" "00000007" "0001" "63" "0002" "7478" "01",
         ),
         (
-            coordinator.init_transactions_request(7, "c", "tx", 60_000, (1000, 2)),
+            wire.init_transactions_request(7, "c", "tx", 60_000, (1000, 2)),
             "0000001e" "0016" "0003" "00000007" "0001" "63" "00" "03" "7478" "0000ea60" "00000000000003e8" "0002" "00",
         ),
         (
-            coordinator.init_transactions_request(7, "c", "x" * 200, 1, (-1, -1)),
+            wire.init_transactions_request(7, "c", "x" * 200, 1, (-1, -1)),
             "000000e5" "0016" "0003" "00000007" "0001" "63" "00" "c901" + "78" * 200 + "00000001" + "ff" * 10 + "00",
         ),
         (
-            coordinator.add_partitions_request(7, "c", "tx", (1000, 2), [("t", 0), ("u", 1), ("t", 3)]),
+            wire.add_partitions_request(7, "c", "tx", (1000, 2), [("t", 0), ("u", 1), ("t", 3)]),
             "00000037" "0018" "0002" "00000007" "0001" "63" "0002" "7478" "00000000000003e8" "0002"
             "00000002" "0001" "74" "00000002" "00000000" "00000003" "0001" "75" "00000001" "00000001",
         ),
         (
-            coordinator.end_transaction_request(7, "c", "tx", (1000, 2), commit=True),
+            wire.end_transaction_request(7, "c", "tx", (1000, 2), commit=True),
             "0000001a" "001a" "0002" "00000007" "0001" "63" "0002" "7478" "00000000000003e8" "0002" "01",
         ),
         (

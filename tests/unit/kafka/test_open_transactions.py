@@ -9,15 +9,16 @@ import pytest
 from testkit.brokers.scripted_broker import ScriptedBroker
 from testkit.brokers.scripted_transactions import Known, Open, ScriptedTransactions
 
-from penstock.kafka.admin.open_transactions import (
+from penstock.kafka.open_transactions import (
+    ActiveProducer,
     OpenTransaction,
     OpenTransactions,
+    TransactionDescription,
     TransactionVerdict,
     judge,
     marker_epoch,
 )
-from penstock.kafka.admin.transaction_inquiry import ActiveProducer, TransactionDescription
-from penstock.kafka.protocol.messages import Api
+from penstock.kafka.protocol import Api
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 

@@ -21,9 +21,9 @@ from testkit.brokers.scripted_broker import (
 )
 
 from penstock.errors import KafkaException
-from penstock.kafka.protocol import messages as wire
-from penstock.kafka.protocol.cluster_view import ERRORS, error_of
-from penstock.kafka.protocol.messages import (
+from penstock.kafka import protocol as wire
+from penstock.kafka.cluster_view import ERRORS, error_of
+from penstock.kafka.protocol import (
     VERSIONS,
     Api,
     BrokerEndpoint,

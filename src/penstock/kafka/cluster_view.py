@@ -1,12 +1,10 @@
-"""A producer's view of the cluster: brokers, topics, leaders, and the metadata to request.
+"""A producer's view of the cluster, and the meaning of the error codes in responses. No I/O.
 
-Main type: `ClusterView`. `error_of` returns the meaning of an error code, an `ErrorKind`, in responses to a producer.
+Thread: the producer's own changes the view, under the producer's lock; the thread that sends reads ``partitions`` and
+``fault`` under that lock.
 
-Thread: the producer's own changes it, under the producer's lock; `partitions` and `fault` are read under that lock by
-the thread that sends. No I/O.
-
-Source: Metadata of the producer (`metadata.max.age.ms`), KIP-361 and the protocol guide, "Metadata API" and "Error
-Codes"."""
+Source: Metadata of the producer, KIP-361 and the protocol guide, "Metadata API" and "Error Codes".
+"""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from typing import Final
 
 from confluent_kafka import KafkaError
 
-from penstock.kafka.protocol.messages import BrokerEndpoint, ClusterMetadata
+from penstock.kafka.protocol import BrokerEndpoint, ClusterMetadata
 
 _INVALID_TOPIC: Final = 17
 _LONGEST_NAME: Final = 249
@@ -30,11 +28,7 @@ class ErrorKind:
     """An error of the protocol.
 
     Attributes:
-        code: Its number.
-        name: The protocol's name.
-        java_name: Simple name of Java's exception.
         retriable: True if the same request may succeed later, as Java's class hierarchy says.
-        text: Its meaning for a producer.
     """
 
     code: int
@@ -44,11 +38,9 @@ class ErrorKind:
     text: str
 
     def saying(self, text: str | None) -> ErrorKind:
-        """The same error with a text for this case."""
         return replace(self, text=text) if text else self
 
     def about(self, topic: str) -> ErrorKind:
-        """The same error with the name of the topic, if that helps."""
         if self is not ERRORS.get(_INVALID_TOPIC):
             return self
         return self.saying(
@@ -200,7 +192,6 @@ class TopicFault:
     """The reason why nothing can be sent to a topic.
 
     Attributes:
-        kind: The error.
         unknown: True if the topic does not exist and the broker does not create it.
     """
 
@@ -209,13 +200,7 @@ class TopicFault:
 
 
 class ClusterView:
-    """The latest known brokers and topics, and the requested topics.
-
-    Args:
-        max_age_s: the interval in which all metadata is refreshed.
-        backoff_s: the time between two requests without news.
-        propagation_s: the longest time for which a topic may be unknown.
-    """
+    """The latest known brokers and topics, and the requested topics."""
 
     def __init__(self, max_age_s: float, backoff_s: float, propagation_s: float = PROPAGATION_S) -> None:
         self._max_age_s = max_age_s
@@ -233,7 +218,6 @@ class ClusterView:
 
     @property
     def brokers(self) -> Mapping[int, BrokerEndpoint]:
-        """All brokers by their ids."""
         return self._brokers
 
     def want(self, topic: str, now: float) -> None:
@@ -249,7 +233,6 @@ class ClusterView:
         return sorted(topic for topic, since in self._asked.items() if since is not None)
 
     def partitions(self, topic: str) -> int | None:
-        """Returns the number of partitions of a topic, or None if it is not known."""
         leaders = self._leaders.get(topic)
         return None if leaders is None else len(leaders)
 
@@ -285,11 +268,9 @@ class ClusterView:
         return sorted({*self._leaders, *self._asked})
 
     def failed(self, now: float) -> None:
-        """Notes that a request got no answer."""
         self._next_question = now + self._backoff_s
 
     def learn(self, told: ClusterMetadata, now: float) -> None:
-        """Takes in a response."""
         if told.brokers:
             self._brokers = told.brokers
         again = False
