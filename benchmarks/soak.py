@@ -29,9 +29,8 @@ from testkit.processes.worker_process import resident_kb
 
 from benchmarks.growth import grown
 from penstock.api import SourceRecord
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,

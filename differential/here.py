@@ -16,8 +16,8 @@ from conformance.vectors.ends import consumed
 from conformance.vectors.model import simple_name
 
 from penstock.api import Predicate, SinkRecord, SourceRecord, Transformation
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.pipeline.batch.batches import PipelineSpec, RecordError, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline

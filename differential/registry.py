@@ -17,7 +17,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import unified_diff
 from pathlib import Path
 from typing import Any, Final
@@ -29,13 +29,13 @@ from conformance.vectors.codec import decode_schema, decode_value, encode_schema
 from differential.java import java_answers
 from differential.registry_cases import RegistryCases
 from differential.registry_readings import readings, with_the_latest
-from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.client import SchemaText
-from penstock.converters.registry.converter import RegistryConverter
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.registry.converters import AvroConverter, Codec, ProtobufConverter, RegistryConverter
+from penstock.converters.settings import TYPE_CONFIG
+from penstock.data import Schema
 from penstock.errors import ConnectException
 
-_CONVERTERS: Final[Mapping[str, Callable[[], RegistryConverter[Any, Any]]]] = {
+_CONVERTERS: Final[Mapping[str, type[RegistryConverter]]] = {
     "AVRO": AvroConverter,
     "PROTOBUF": ProtobufConverter,
 }
@@ -51,40 +51,44 @@ class Here:
     """
 
     def __init__(self, kind: str, config: Mapping[str, str]) -> None:
-        self._converter = _CONVERTERS[kind]()
-        self._converter.configure({"schema.registry.url": "http://localhost:1", **config}, False)
+        converter = _CONVERTERS[kind]
+        given = {"schema.registry.url": "http://localhost:1", TYPE_CONFIG: "value", **config}
+        self._format, self._options = converter.format, converter.options.parse(given)
+        self._kind = converter().load_codec()
 
     def written(self, schema: Json, value: Json) -> dict[str, Json]:
         """The text of the schema and the payload of a value."""
         made = decode_schema(schema)
         try:
-            text = self._converter.describe(made)
-            payload = self._converter.parse(text, None).encode(made, decode_value(value, made))
+            text = self._text_of(made)
+            payload = self._codec(text).encode(made, decode_value(value, made))
         except ConnectException as error:
             return {"error": str(error)}
-        return {"text": text.text, "payload": base64.b64encode(payload).decode()}
+        return {"text": text, "payload": base64.b64encode(payload).decode()}
 
     def written_with(self, latest: str, schema: Json, value: Json, *, strict: bool) -> dict[str, Json]:
         """The payload of a value that is written with another schema than its own."""
-        made, converter = decode_schema(schema), self._converter
+        made = decode_schema(schema)
         try:
-            codec, own = (converter.parse(one, None) for one in (self._text(latest), converter.describe(made)))
-            why = converter.cannot_read(codec, own) if strict else None
+            codec, own = (self._codec(one) for one in (latest, self._text_of(made)))
+            why = codec.cannot_read(own) if strict else None
             if why is not None:
                 return {"error": why}
-            payload = converter.written_with(codec, own).encode(made, decode_value(value, made))
+            payload = codec.writing_for(own).encode(made, decode_value(value, made))
         except ConnectException as error:
             return {"error": str(error)}
         return {"payload": base64.b64encode(payload).decode()}
 
-    def _text(self, text: str) -> SchemaText:
-        return SchemaText(self._converter.format, text)
+    def _text_of(self, schema: Schema | None) -> str:
+        return self._kind.text_of(schema, self._options)
+
+    def _codec(self, text: str, version: int | None = None) -> Codec:
+        return self._kind(SchemaText(self._format, text), self._options, version)
 
     def read(self, text: str, payload: str) -> dict[str, Json]:
         """What a payload means."""
         try:
-            codec = self._converter.parse(self._text(text), 1)
-            found = codec.decode(base64.b64decode(payload), "the value of topic t")
+            found = self._codec(text, 1).decode(base64.b64decode(payload), "the value of topic t")
         except ConnectException as error:
             return {"error": str(error)}
         return {"schema": encode_schema(found.schema), "value": encode_value(found.value, found.schema)}

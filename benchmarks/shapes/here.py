@@ -23,8 +23,8 @@ from benchmarks.shapes.messages import SHAPES, Format, Shape
 from benchmarks.smt.here import consumed_table
 from penstock.api import ValueForm
 from penstock.cli.worker.worker import collect_rarely
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.plan.jobs import SparkJobs

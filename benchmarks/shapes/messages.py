@@ -13,7 +13,7 @@ from enum import Enum
 from typing import Final
 
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.converters import AvroConverter
 from penstock.data import SchemaAndValue
 
 #: The key and the value of a message.

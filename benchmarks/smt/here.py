@@ -25,9 +25,9 @@ from benchmarks.smt.cases import TOPIC, TWO, Case, Data, Kind, Link, empty, mess
 from benchmarks.smt.upper_case import StatelessUpperCase, UpperCase, UpperCaseAnew
 from penstock.api import BaseTransformation, Converter, SourceRecord, Transformation, ValueForm
 from penstock.cli.worker.worker import collect_rarely
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.primitives import ByteArrayConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import ConnectHeaders, Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,

@@ -7,8 +7,8 @@ from typing import Any, TypeVar, cast
 import pyarrow as pa
 
 from penstock.api import BaseTransformation, Converter, SinkRecord, SourceRecord, ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import (
     CONSUMED_SCHEMA,

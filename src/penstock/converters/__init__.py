@@ -3,9 +3,8 @@
 Start from:
 
 - ``json``: JsonConverter, with fast paths for messages that look alike.
-- ``StringConverter`` (``string``), with Java's character sets; ``ByteArrayConverter``, ``BooleanConverter`` and the
-  numbers (``primitives``).
-- ``SimpleHeaderConverter`` (``headers``).
+- ``string``: StringConverter, with Java's character sets, and SimpleHeaderConverter; ``primitives``: bytes, booleans
+  and numbers.
 - ``registry``: converters with a schema registry (Avro, JSON Schema, Protobuf), which work outside Spark.
 
 A converter implements ``ColumnConverter`` of ``penstock.pipeline.plan.step``; its names are in

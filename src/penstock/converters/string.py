@@ -1,8 +1,6 @@
-"""StringConverter: text in any of Java's character sets that Python has a codec for.
+"""Values as text: StringConverter, in any of Java's character sets that Python has a codec for; SimpleHeaderConverter.
 
-Main type: ``StringConverter``, for keys, values and headers. Main functions: ``find_encoding`` (the JVM's name of a
-character set), ``encode_text`` and ``decode_text`` for one value, ``encoded`` and ``decoded`` for columns. The JVM
-encodes columns; settings and single values do not wait for a JVM.
+The JVM encodes columns; settings and single values do not wait for a JVM.
 
 The table has Java's names because configurations have them. Python's codecs know 295 of these 500 names, lack 27 of the
 89 sets' own, and take some that Java refuses (`UTF_8`); the rules and exceptions would be as long as the table, which
@@ -11,6 +9,8 @@ is data that changes with no release.
 Thread: one instance for each task; steps are built on its pipeline thread. The functions are pure.
 Source: org.apache.kafka.connect.storage.StringConverter; java.nio.charset.Charset (names and aliases of JDK 17),
 String.getBytes, the String constructors.
+
+SimpleHeaderConverter: header values as plain text; their schema is inferred from the text.
 """
 
 from __future__ import annotations
@@ -47,6 +47,12 @@ from penstock.pipeline.plan.step import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+from collections.abc import Mapping
+
+from penstock.api import HeaderConverter
+from penstock.config import ConfigDef
+from penstock.data import NULL_VALUE, Values
+from penstock.errors import DataException
 
 UTF_8: Final = "UTF-8"
 
@@ -357,3 +363,38 @@ class StringConverter(PlainConverter):
         """See ``Converter``. The schema is OPTIONAL_STRING_SCHEMA."""
         text = None if data is None else decode_text(data, self._encoding)
         return SchemaAndValue(OPTIONAL_STRING_SCHEMA, text)
+
+
+CONFIG: Final = ConfigDef()
+
+
+class SimpleHeaderConverter(HeaderConverter):
+    """Writes Java's text of a value; reads a text as the narrowest type that fits."""
+
+    java_name: ClassVar[str] = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
+    #: Headers of frames then need no check.
+    reads_any_bytes: ClassVar[bool] = True
+
+    def configure(self, configs: Mapping[str, object]) -> None:
+        """Takes no settings."""
+
+    def config(self) -> ConfigDef:
+        """See ``HeaderConverter``. The only setting is ``converter.type``."""
+        return CONFIG
+
+    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
+        """See ``HeaderConverter``."""
+        if value is None:
+            return None
+        text = Values.convert_to_string(schema, value)
+        return None if text is None else encode_text(text)
+
+    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
+        """See ``HeaderConverter``. Bytes that are not text stay bytes, without a schema."""
+        if data is None:
+            return NULL_VALUE
+        try:
+            # Java's parser returns no value for the text null; its header then contains null.
+            return Values.parse_string(decode_text(data)) or NULL_VALUE
+        except (DataException, ValueError):
+            return SchemaAndValue(None, data)

@@ -33,7 +33,7 @@ def _converters() -> list[PluginDescriptor]:
     both = (PluginKind.CONVERTER, PluginKind.HEADER_CONVERTER)
     found = [_stock(kind, name, target) for kind in both for name, target in stock]
     simple = f"{_CONNECT}.storage.SimpleHeaderConverter"
-    target = "penstock.converters.headers:SimpleHeaderConverter"
+    target = "penstock.converters.string:SimpleHeaderConverter"
     return [*found, *_registry_converters(), _stock(PluginKind.HEADER_CONVERTER, simple, target)]
 
 
@@ -42,9 +42,9 @@ def _registry_converters() -> list[PluginDescriptor]:
     return [
         _stock(PluginKind.CONVERTER, java, f"penstock.converters.registry.{target}")
         for java, target in (
-            ("io.confluent.connect.avro.AvroConverter", "avro.converter:AvroConverter"),
-            ("io.confluent.connect.json.JsonSchemaConverter", "json_schema.converter:JsonSchemaConverter"),
-            ("io.confluent.connect.protobuf.ProtobufConverter", "protobuf.converter:ProtobufConverter"),
+            ("io.confluent.connect.avro.AvroConverter", "converters:AvroConverter"),
+            ("io.confluent.connect.json.JsonSchemaConverter", "converters:JsonSchemaConverter"),
+            ("io.confluent.connect.protobuf.ProtobufConverter", "converters:ProtobufConverter"),
         )
     ]
 

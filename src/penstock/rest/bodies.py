@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.config.parse import java_trim
-from penstock.converters.json.arrow.bytes import plain_json
+from penstock.converters.json.plain_bytes import plain_json
 from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
 from penstock.herder.offset_changes import AlterRequest, OffsetEntry

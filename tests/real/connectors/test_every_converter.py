@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import confluent_kafka
 import pytest
@@ -19,10 +19,12 @@ from testkit.processes.schema_registry import RegistryStandIn
 from testkit.processes.worker_process import WorkerProcess
 
 from penstock.broker import EmbeddedBroker
-from penstock.converters.registry.avro.converter import AvroConverter
-from penstock.converters.registry.converter import RegistryConverter
-from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.registry.converters import (
+    AvroConverter,
+    JsonSchemaConverter,
+    ProtobufConverter,
+    RegistryConverter,
+)
 from penstock.data import STRING_SCHEMA
 from penstock.kafka.consumer.sampler import read_values
 from penstock.plugins.kinds import PluginDescriptor, PluginKind, simple_name
@@ -63,7 +65,7 @@ def registered(message: bytes) -> Expected:
 #: Stands for the address of the registry in settings.
 REGISTRY: Final = "http://registry"
 #: Those with a schema registry, in the order in which schemas for text get the ids 1, 2 and 3 in the registry.
-REGISTERED: Final[dict[Callable[[], RegistryConverter[Any, Any]], bytes]] = {
+REGISTERED: Final[dict[Callable[[], RegistryConverter], bytes]] = {
     AvroConverter: b"\0\0\0\0\x01" + b"\x0ahello",
     JsonSchemaConverter: b"\0\0\0\0\x02" + b'"hello"',
     ProtobufConverter: b"\0\0\0\0\x03" + b"\x02\x0e" + b"\x0a\x05hello",

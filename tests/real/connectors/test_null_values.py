@@ -18,7 +18,7 @@ from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import Converter, SinkRecord, SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.connectors.file import FileStreamSinkTask
-from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.data.text import to_java_text
 from penstock.errors import ConnectException

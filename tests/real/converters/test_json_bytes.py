@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from differential.json_bytes import data_of
 from testkit.doubles.chains import consumed
-from tests.unit.converters.json.arrow.test_bytes import CASES, converter, in_base64, is_deep
+from tests.unit.converters.json.test_plain_bytes import CASES, converter, in_base64, is_deep
 
 from penstock.api import ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data.text import to_java_text
 from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

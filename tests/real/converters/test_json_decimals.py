@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import pytest
 from testkit.doubles.chains import configured, consumed
 
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

@@ -10,9 +10,9 @@ import pytest
 from testkit.doubles.chains import configured, consumed, stages
 
 from penstock.api import SinkRecord, ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.json.arrow.payloads import PlainPayloads
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.json.structs import PlainPayloads
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

@@ -12,13 +12,14 @@ import pytest
 from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.registry import converter as reading_columns
-from penstock.converters.registry.avro.converter import AvroConverter
-from penstock.converters.registry.converter import RegistryConverter
-from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.registry import wire
+from penstock.converters.registry.converters import (
+    AvroConverter,
+    JsonSchemaConverter,
+    ProtobufConverter,
+    RegistryConverter,
+)
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import (
@@ -46,7 +47,7 @@ def registry() -> Iterator[RegistryStandIn]:
 
 
 @contextmanager
-def pipeline(value: RegistryConverter[Any, Any], registry: RegistryStandIn) -> Iterator[PipelineSpec]:
+def pipeline(value: RegistryConverter, registry: RegistryStandIn) -> Iterator[PipelineSpec]:
     header = SimpleHeaderConverter()
     header.configure({})
     key = StringConverter()
@@ -181,7 +182,7 @@ def test_messages_of_avro_in_columns_are_what_they_are_one_by_one(
         moved: list[Mapping[Why | None, int]] = []
         batch = messages(values)
         columns = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
-        monkeypatch.setattr(reading_columns, "MIN_ROWS", 1000)
+        monkeypatch.setattr(wire, "MIN_ROWS", 1000)
         rows = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
     assert rows_of(columns) == rows_of(rows)
     assert columns.errors.keys() == {20, 40, 50}

@@ -9,9 +9,8 @@ import pytest
 from testkit.doubles.chains import configured, consumed, stages
 
 from penstock.api import SourceFrame, SourceRecord, ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import (
     INT64_SCHEMA,
     STRING_SCHEMA,

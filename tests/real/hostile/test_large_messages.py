@@ -19,8 +19,7 @@ from testkit.processes.worker_process import WorkerProcess
 
 from penstock.api import SourceFrame
 from penstock.broker import EmbeddedBroker
-from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import STRING_SCHEMA
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import build_source_pipeline

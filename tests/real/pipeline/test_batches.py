@@ -10,9 +10,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import Converter, SourceRecord
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.primitives import ByteArrayConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaAndValue
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, Moved, PipelineSpec, Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

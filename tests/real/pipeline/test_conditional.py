@@ -6,8 +6,8 @@ import pytest
 from testkit.doubles.chains import configured
 
 from penstock.api import SourceRecord, Transformation
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, TransformStage
 from penstock.pipeline.batch.source.path import build_source_pipeline

@@ -17,8 +17,8 @@ import pytest
 from benchmarks.shapes.messages import FLAT, KILOBYTE, NESTED, Shape
 
 from penstock.api import ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data.text import to_java_text
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

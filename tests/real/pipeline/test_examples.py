@@ -8,8 +8,7 @@ from examples.csv_converter import CsvConverter
 from examples.mask_transform import Mask
 
 from penstock.api import SourceRecord
-from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

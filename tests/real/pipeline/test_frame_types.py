@@ -41,9 +41,8 @@ from tests.real.pipeline.frame_cases import (
 from penstock.api import SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import (

@@ -12,8 +12,8 @@ import pytest
 from penstock.api import BaseTransformation, ConnectRecord, Predicate, SourceFrame, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, Schema
 from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.frame_input import frame_to_records

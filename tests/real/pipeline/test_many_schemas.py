@@ -9,9 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SourceRecord, Transformation
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage, Why
 from penstock.pipeline.batch.sink.path import build_sink_pipeline

@@ -16,7 +16,6 @@ from testkit.processes.schema_registry import RegistryStandIn
 from penstock.api import Converter, SinkFrame, SourceFrame, TopicPartition, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.primitives import (
     BooleanConverter,
@@ -25,10 +24,8 @@ from penstock.converters.primitives import (
     IntegerConverter,
     LongConverter,
 )
-from penstock.converters.registry.avro.converter import AvroConverter
-from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.registry.converters import AvroConverter, JsonSchemaConverter, ProtobufConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import (
     FLOAT64_SCHEMA,
     INT32_SCHEMA,

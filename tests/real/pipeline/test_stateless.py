@@ -17,8 +17,8 @@ from testkit.doubles.chains import configured, consumed, stages
 from penstock.api import ConnectRecord, Predicate, SourceFrame, SourceRecord, Transformation
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import INT64_SCHEMA, STRING_SCHEMA, ConnectHeaders, SchemaBuilder, Struct
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.pipeline.batch import groups as roads

@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from testkit.doubles.chains import configured, consumed
 
 from penstock.api import BaseTransformation, Predicate, SourceFrame, SourceRecord, ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, INT64_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import (
     PipelineSpec,

@@ -12,8 +12,8 @@ from testkit.doubles.chains import Chain, configured, put, record, sent, stages
 from penstock.api import SourceFrame, SourceRecord, Transformation, ValueForm
 from penstock.api.transform import R
 from penstock.config import ConfigDef
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.path import build_source_pipeline

@@ -7,8 +7,7 @@ from testkit.doubles.chains import Chain, configured, record, sent, stages
 from tests.real.transforms.cases import SCALARS
 
 from penstock.api import ValueForm
-from penstock.converters.headers import SimpleHeaderConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan import map_structs as objects

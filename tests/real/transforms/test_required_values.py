@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from testkit.doubles.chains import configured, stages
 
 from penstock.api import BaseTransformation, SourceFrame
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, SchemaBuilder
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import SourcePipeline

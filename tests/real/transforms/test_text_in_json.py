@@ -9,8 +9,8 @@ import pytest
 from testkit.doubles.chains import configured, record, stages
 
 from penstock.api import BaseTransformation
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, PolledBatch
 from penstock.pipeline.batch.source.path import SourcePipeline

@@ -10,9 +10,8 @@ from testkit.doubles.chains import configured, record, stages
 from tests.real.transforms.cases import NINES, schema_of, struct_of
 
 from penstock.api import BaseTransformation, Converter
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import Decimal
 from penstock.pipeline.batch.batches import PipelineSpec, PolledBatch
 from penstock.pipeline.batch.source.path import SourcePipeline

@@ -13,8 +13,8 @@ from testkit.connectors.bulk_tasks import Counted, Marked
 
 from penstock.api import SourceFrame
 from penstock.api.bulk import BulkFrame
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import InstanceRecipe, PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.path import SourcePipeline

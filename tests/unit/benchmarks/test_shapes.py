@@ -17,7 +17,7 @@ from benchmarks.shapes.workers import Amounts, Figures, Way, kind_of
 from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.converters import AvroConverter
 from penstock.data import Struct
 
 

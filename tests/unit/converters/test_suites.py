@@ -20,9 +20,7 @@ from penstock.converters.primitives import (
     LongConverter,
     ShortConverter,
 )
-from penstock.converters.registry.avro.converter import AvroConverter
-from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.registry.converters import AvroConverter, JsonSchemaConverter, ProtobufConverter
 from penstock.converters.string import StringConverter
 from penstock.data import (
     BOOLEAN_SCHEMA,

@@ -13,10 +13,9 @@ from testkit.doubles.chains import configured, stages
 from testkit.processes.schema_registry import RegistryStandIn
 
 from penstock.api import SourceFrame, SourceRecord
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.registry.avro.converter import AvroConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.registry.converters import AvroConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, Why

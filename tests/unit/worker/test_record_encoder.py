@@ -5,9 +5,8 @@ import logging
 import pytest
 
 from penstock.api import Converter, SinkRecord, TimestampType
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, ConnectHeaders, SchemaAndValue, SchemaBuilder, Struct
 from penstock.errors import DataException
 from penstock.worker.errors.reporters import RecordEncoder, message_as_text

@@ -1,5 +1,6 @@
 """JsonConverter, with fast paths for messages that look alike.
 
-``JsonConverter`` (``converter``) has the settings; ``WriteJson``, there too, is the step that writes messages.
-``Envelopes`` (``envelope``) sorts messages by their schema, and has schemas as JSON. ``spark`` reads messages in
-Spark's plans, ``arrow`` reads and writes messages that look alike before Spark, ``values`` converts single values."""
+``JsonConverter`` (``converter``) has the settings and the step that writes messages; ``envelope`` sorts messages by
+their schema. ``plain_bytes``, ``schemaless``, ``structs`` and ``writing`` work with Arrow before or after Spark, in a
+fraction of the time of a plan; ``reading`` and ``lenient`` read in Spark's plans, ``values`` converts single values.
+"""

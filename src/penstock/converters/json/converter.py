@@ -1,7 +1,7 @@
 """JsonConverter: JSON, with or without the schema in each message. A frame sink receives typed columns in both cases.
 
 Class ``JsonConverter``. Writing and reading are Spark columns (``WriteJson``, and ``ReadJson`` of
-``penstock.converters.json.spark.reading``); this module holds the settings. The methods for one value are for headers
+``penstock.converters.json.reading``); this module holds the settings. The methods for one value are for headers
 and for callers outside a pipeline. Messages that are nested too deeply are found before anything parses them
 (``without_deep``, ``is_too_deep``): the length of a message, or for long messages the number of opening brackets,
 decides nearly all cases, in one pass in C over the column.
@@ -26,24 +26,6 @@ from pyspark.sql import functions as F
 from penstock.api import Converter, HeaderConverter
 from penstock.api.arrow import one_array
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
-from penstock.converters.json.arrow.byte_columns import (
-    ShortcutMemory,
-    odd_rows,
-    plain_column,
-)
-from penstock.converters.json.arrow.bytes import (
-    UnreadableBytesError,
-    plain_json,
-)
-from penstock.converters.json.arrow.payloads import PlainPayloads
-from penstock.converters.json.arrow.schemaless import (
-    AlikeObjects,
-    ObjectMessages,
-    ReadObjects,
-    json_texts,
-    read_schemaless_column,
-)
-from penstock.converters.json.arrow.writing import json_column
 from penstock.converters.json.envelope import (
     BAD_SYNTAX,
     Envelope,
@@ -54,7 +36,22 @@ from penstock.converters.json.envelope import (
     read_schema,
     schema_text,
 )
-from penstock.converters.json.spark.reading import ReadJson
+from penstock.converters.json.plain_bytes import (
+    ShortcutMemory,
+    UnreadableBytesError,
+    odd_rows,
+    plain_column,
+    plain_json,
+)
+from penstock.converters.json.reading import ReadJson
+from penstock.converters.json.schemaless import (
+    AlikeObjects,
+    ObjectMessages,
+    ReadObjects,
+    json_texts,
+    read_schemaless_column,
+)
+from penstock.converters.json.structs import PlainPayloads
 from penstock.converters.json.values import (
     MISSING,
     first_json,
@@ -65,6 +62,7 @@ from penstock.converters.json.values import (
     write_schemaless,
     write_value,
 )
+from penstock.converters.json.writing import json_column
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException

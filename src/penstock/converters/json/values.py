@@ -1,7 +1,7 @@
 """Single JSON values, by Java's rules: headers, defaults of schemas, and values without columns.
 
 Main functions: ``read_value`` and ``write_value`` follow a schema; ``denied_type`` finds schemas without valid values.
-Records go through Spark columns (``penstock.converters.json.spark``, ``WriteJson``), with the same results.
+Records go through Spark columns (``penstock.converters.json.reading``, ``WriteJson``), with the same results.
 ``read_schemaless`` and ``write_schemaless`` need no schema: they use a parser and a writer in C, and the functions
 above for values where these differ from Java, such as large integers or characters beyond U+FFFF.
 
@@ -82,7 +82,7 @@ def first_json(data: bytes) -> Any:
     null.
 
     Args:
-        data: Plain JSON (``penstock.converters.json.arrow.bytes``).
+        data: Plain JSON (``penstock.converters.json.plain_bytes``).
 
     Raises:
         ValueError: The bytes do not begin with a JSON value.

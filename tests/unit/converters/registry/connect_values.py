@@ -1,12 +1,13 @@
 """Random Connect schemas and values, for the property tests of the registry's converters."""
 
 import decimal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from typing import Any
 
 from hypothesis import strategies as st
 
+from penstock.converters.registry.client import Reference, SchemaText
 from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,
@@ -144,3 +145,9 @@ def every_value(texts: list[str | None] | list[str]) -> list[object]:
         decimal.Decimal("-12.30"), date(2024, 2, 29), time(23, 59, 59, 999000),
         datetime(2024, 2, 29, 12, 0, 0, 123000, tzinfo=UTC), texts, {"one": 1}, {1: inner}, inner,
     ]  # fmt: skip
+
+
+def protobuf_text(text: str, references: Mapping[str, str] | None = None) -> SchemaText:
+    """A Protobuf schema as the registry has it, with the texts that it imports."""
+    named = [Reference(name, name, 1, SchemaText("PROTOBUF", one)) for name, one in (references or {}).items()]
+    return SchemaText("PROTOBUF", text, tuple(named))

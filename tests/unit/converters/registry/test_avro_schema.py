@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.converters.registry.avro.forms import AvroOptions, read_avro
-from penstock.converters.registry.avro.reading import connect_schema, reader
-from penstock.converters.registry.avro.schema_writing import avro_text
-from penstock.converters.registry.avro.value_writing import writer
+from penstock.converters.registry.avro.schemas import avro_text, connect_schema
+from penstock.converters.registry.avro.values import value_reader, value_writer
 from penstock.converters.registry.client import Reference, SchemaText
 from penstock.data import (
     BYTES_SCHEMA,
@@ -375,7 +374,7 @@ def test_maps_with_optional_text_keys_are_avro_maps_if_allowed(allowed: str, kin
 
     assert json.loads(text)["type"] == kind
     found = read_avro(SchemaText("AVRO", text))
-    assert writer(schema, found, options)({"a": 1}) == ({"a": 1} if kind == "map" else [
+    assert value_writer(schema, found, options)({"a": 1}) == ({"a": 1} if kind == "map" else [
         {"key": ("string", "a"), "value": 1}
     ])  # fmt: skip
 
@@ -407,8 +406,8 @@ def test_enums_and_unions_have_general_names_if_wished() -> None:
     general = "org.apache.kafka.connect.data.Enum"
     assert fields[1].schema.parameters == {general: "a.E", f"{general}.X": "0", f"{general}.Y": "1"}
     value = {"u": ("a.E", "Y"), "v": "text"}
-    read = reader(found, schema, options)
+    read = value_reader(found, schema, options)
     assert read is not None
-    assert writer(schema, found, options)(read(value)) == {"u": ("a.E", "Y"), "v": ("string", "text")}
+    assert value_writer(schema, found, options)(read(value)) == {"u": ("a.E", "Y"), "v": ("string", "text")}
     again = json.loads(avro_text(schema, options))["fields"]
     assert [one["type"] if isinstance(one, dict) else one for one in again[0]["type"]] == ["null", "int", "enum"]

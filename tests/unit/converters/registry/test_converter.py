@@ -8,14 +8,12 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Protocol
 
 import pytest
 from testkit.processes.schema_registry import RegistryStandIn
 
-from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.client import (
     Reference,
     RegistryClient,
@@ -23,9 +21,13 @@ from penstock.converters.registry.client import (
     RegistryUnavailableException,
     SchemaText,
 )
-from penstock.converters.registry.converter import RegistryConverter
-from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.registry.converters import (
+    AvroConverter,
+    Codec,
+    JsonSchemaConverter,
+    ProtobufConverter,
+    RegistryConverter,
+)
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException, RetriableException, stack_trace
@@ -35,10 +37,19 @@ TLS = Path(__file__).parents[3] / "data" / "tls"
 QUICK = {"retries.wait.ms": 0, "http.read.timeout.ms": 5000}
 
 
-@dataclass
-class NamedCodec:
-    text: SchemaText
-    version: int | None
+class NamedCodec(Codec):
+    """Its schemas are texts such as ``string`` and ``app.Name``, its payloads are texts."""
+
+    described: ClassVar[list[Schema | None]] = []
+
+    def __init__(self, text: SchemaText, options: object, version: int | None) -> None:
+        self.text = text
+        self.version = version
+
+    @classmethod
+    def text_of(cls, schema: Schema | None, options: object) -> str:
+        cls.described.append(schema)
+        return "none" if schema is None else schema.name or schema.type.value
 
     @property
     def record_name(self) -> str | None:
@@ -47,10 +58,7 @@ class NamedCodec:
     def encode(self, schema: Schema | None, value: object) -> bytes:
         return f"{self.text.text}:{value}".encode()
 
-    def columns(self) -> None:
-        return None
-
-    def column_writer(self, schema: Schema) -> None:
+    def cannot_read(self, writer: Codec) -> None:
         return None
 
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
@@ -58,24 +66,14 @@ class NamedCodec:
         return SchemaAndValue(schema, payload.decode())
 
 
-class NamesConverter(RegistryConverter[NamedCodec, RegistryConfig]):
-    """Its schemas are texts such as ``string`` and ``app.Name``, its payloads are texts."""
-
+class NamesConverter(RegistryConverter):
     format: ClassVar[str] = "NAMES"
+    options = RegistryConfig
     takes_schemaless: ClassVar[bool] = True
 
-    def __init__(self) -> None:
-        super().__init__(RegistryConfig)
-        self.described: list[Schema | None] = []
-        self.parsed: list[SchemaText] = []
-
-    def describe(self, schema: Schema | None) -> SchemaText:
-        self.described.append(schema)
-        return SchemaText("NAMES", "none" if schema is None else schema.name or schema.type.value)
-
-    def parse(self, text: SchemaText, version: int | None) -> NamedCodec:
-        self.parsed.append(text)
-        return NamedCodec(text, version)
+    def load_codec(self) -> type[NamedCodec]:
+        NamedCodec.described.clear()
+        return NamedCodec
 
 
 @pytest.fixture
@@ -122,7 +120,7 @@ def test_a_schema_is_registered_once_and_its_id_stands_before_each_payload(
 
     assert messages == [b"\0\0\0\0\1string:a", b"\0\0\0\0\1string:b"]
     assert registry.requests == ["POST /subjects/t-value/versions"]
-    assert written.described == [STRING_SCHEMA]
+    assert NamedCodec.described == [STRING_SCHEMA]
 
 
 def test_a_message_is_read_with_the_schema_of_its_id_and_its_version_in_the_subject(
@@ -393,21 +391,22 @@ def test_closing_a_converter_ends_its_pause(registry: RegistryStandIn) -> None:
 
 
 def test_without_the_extra_the_converter_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    codecs = "penstock.converters.registry"
-    for package, kind in (
-        ("confluent_kafka.schema_registry", NamesConverter),
-        ("fastavro", AvroConverter),
-        (f"{codecs}.json_schema_codec", JsonSchemaConverter),
-        (f"{codecs}.protobuf_codec", ProtobufConverter),
-    ):
-        monkeypatch.setitem(sys.modules, package, None)
-        with pytest.raises(ConfigException, match=r"pip install penstock\[registry\]"):
-            kind().configure({"schema.registry.url": "http://localhost:8081"}, False)
+    kinds = {
+        "confluent_kafka.schema_registry": NamesConverter,
+        "penstock.converters.registry.avro.codec": AvroConverter,
+        "penstock.converters.registry.json_schema.codec": JsonSchemaConverter,
+        "penstock.converters.registry.protobuf.codec": ProtobufConverter,
+    }
+    for package, kind in kinds.items():
+        with monkeypatch.context() as without:
+            without.setitem(sys.modules, package, None)
+            with pytest.raises(ConfigException, match=r"pip install penstock\[registry\]"):
+                kind().configure({"schema.registry.url": "http://localhost:8081"}, False)
 
 
 def test_importing_the_converters_imports_nothing_of_the_extra() -> None:
     code = (
-        "import sys; from penstock.converters.registry import avro, json_schema, protobuf; "
+        "import sys; import penstock.converters.registry.converters; "
         "extra = ('confluent_kafka.schema_registry', 'fastavro', 'httpx2', 'authlib', 'jsonschema'); "
         "extra += ('google.protobuf', 'referencing'); "
         "print([one for one in extra if one in sys.modules])"

@@ -16,7 +16,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from testkit.processes.schema_registry import RegistryStandIn
 from tests.unit.converters.registry.connect_values import every_type, every_value
 
-from penstock.converters.registry.json_schema.converter import JsonSchemaConverter
+from penstock.converters.registry.converters import JsonSchemaConverter
 from penstock.data import (
     INT32_SCHEMA,
     OPTIONAL_STRING_SCHEMA,

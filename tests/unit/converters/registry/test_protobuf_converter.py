@@ -19,7 +19,7 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from testkit.processes.schema_registry import RegistryStandIn
 from tests.unit.converters.registry.connect_values import every_type, every_value
 
-from penstock.converters.registry.protobuf.converter import ProtobufConverter
+from penstock.converters.registry.converters import ProtobufConverter
 from penstock.converters.registry.protobuf.files import FileProto, read_file
 from penstock.data import (
     INT32_SCHEMA,

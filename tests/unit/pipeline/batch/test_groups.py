@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from penstock.api import SinkRecord
-from penstock.converters.json.spark.reading import ReadJson
+from penstock.converters.json.reading import ReadJson
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
 from penstock.pipeline.batch.batches import TakenPaths, Why
 from penstock.pipeline.batch.groups import (

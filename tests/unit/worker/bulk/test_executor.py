@@ -133,7 +133,7 @@ class Producer:
 
 
 def work(**own: Any) -> PartitionWork:
-    from penstock.converters.headers import SimpleHeaderConverter
+    from penstock.converters.string import SimpleHeaderConverter
 
     nothing = InstanceRecipe(SimpleHeaderConverter, {})
     tolerant = own.pop("tolerant", False)

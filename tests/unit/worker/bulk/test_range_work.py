@@ -14,10 +14,9 @@ import pytest
 from penstock.api import SinkFrame, TopicPartition, Transformation, isolate
 from penstock.api.bulk import BulkSinkTask, TopicRange, WrittenRange
 from penstock.clients.reader import Fetched
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.primitives import ByteArrayConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
 from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS, InstanceRecipe

@@ -9,8 +9,8 @@ import pytest
 from testkit.connectors.bulk_tasks import Marked
 from testkit.processes.end_at import EndAt
 
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
+from penstock.converters.string import SimpleHeaderConverter
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.telemetry import no_probe

@@ -14,8 +14,8 @@ import pytest
 from testkit.processes.schema_registry import RegistryStandIn
 
 import penstock
-from penstock.converters.registry.avro.converter import AvroConverter
 from penstock.converters.registry.client import RegistryUnavailableException
+from penstock.converters.registry.converters import AvroConverter
 from penstock.errors import DataException, ServiceUnavailableException
 from penstock.model import State
 from penstock.pipeline.batch.batches import RecordError

@@ -1,5 +1,4 @@
-"""AvroConverter, and its parts.
+"""Avro: ``codec`` compiles a schema; ``forms`` has schemas as trees, names and defaults.
 
-``AvroConverter`` (``converter``); ``forms`` resolves names in schemas, and maps Connect's names and properties to Avro;
-``reading`` and ``blocks`` read one message or many; ``schema_writing``, ``value_writing`` and ``block_writing`` write.
-``compatibility`` compares schemas."""
+``schemas`` and ``values`` convert both ways, ``blocks`` and ``block_writing`` many values at once.
+"""

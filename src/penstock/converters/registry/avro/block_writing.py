@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.converters.json.arrow.writing import unscaled_bytes
+from penstock.converters.json.writing import unscaled_bytes
 from penstock.converters.registry.avro.forms import (
     AvroOptions,
     AvroType,
@@ -26,8 +26,8 @@ from penstock.converters.registry.avro.forms import (
     is_union,
     logical_name,
 )
-from penstock.converters.registry.avro.value_writing import branch_for, fits
-from penstock.converters.registry.pieces import Pieces, WritableRows
+from penstock.converters.registry.avro.values import branch_for, fits
+from penstock.converters.registry.wire import Pieces, WritableRows
 from penstock.data import Decimal, Schema, Time, Type
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.sizes import exceeds

@@ -17,8 +17,8 @@ from typing import Final, Protocol
 import numpy as np
 import pyarrow as pa
 
-from penstock.converters.registry.avro.forms import AvroOptions, AvroType, is_map_entry
-from penstock.converters.registry.cursors import Cursors, Source
+from penstock.converters.registry.avro.forms import AvroOptions, AvroType, is_map_entry, only_member
+from penstock.converters.registry.wire import Cursors, Source
 from penstock.data import Schema, Time, Type
 from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
 from penstock.pipeline.columns.layout import (
@@ -137,12 +137,10 @@ def _node(found: AvroType, schema: Schema | None, options: AvroOptions) -> _Node
 
 
 def _union_node(found: AvroType, schema: Schema, options: AvroOptions) -> _Node:
-    if len(found.branches) == 1 and options.flatten_single_unions:
-        return _Optional(_node(found.branches[0], schema, options), 0, 1)
-    member = found.nullable
+    member = only_member(found, options)
     if member is None:
         raise _NoColumns
-    return _Optional(_node(member, schema, options), list(found.branches).index(member), 2)
+    return _Optional(_node(member, schema, options), list(found.branches).index(member), len(found.branches))
 
 
 def _items_node(found: AvroType, schema: Schema, options: AvroOptions) -> _Node:

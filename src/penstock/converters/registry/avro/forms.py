@@ -493,6 +493,12 @@ def union_field(branch: AvroType, options: AvroOptions, place: int) -> str:
     return branch.name if options.enhanced else short_name(branch.name)
 
 
+def only_member(found: AvroType, options: AvroOptions) -> AvroType | None:
+    """The single type of a union that is read as that type."""
+    single = found.kind == "union" and len(found.branches) == 1 and options.flatten_single_unions
+    return found.branches[0] if single else found.nullable
+
+
 def is_map_entry(found: AvroType) -> bool:
     """True if arrays of this type are maps whose keys are not strings."""
     if found.kind != "record":
@@ -537,8 +543,7 @@ def default_value(schema: Schema | None, found: AvroType, value: Any, options: A
 
 def _union_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
     first = found.branches[0]
-    single = len(found.branches) == 1 and options.flatten_single_unions
-    member = first if single else found.nullable
+    member = only_member(found, options)
     if member is not None:
         return default_value(schema, member, value, options)
     if first.kind == "null":

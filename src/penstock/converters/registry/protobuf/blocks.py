@@ -19,16 +19,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from penstock.converters.registry.cursors import Cursors, Source
 from penstock.converters.registry.protobuf.files import (
     file_syntax,
     real_oneofs,
+    real_symbol,
     says_optional,
 )
 from penstock.converters.registry.protobuf.names import (
     ProtobufOptions,
 )
-from penstock.converters.registry.protobuf.packages import real_symbol
+from penstock.converters.registry.wire import Cursors, Source
 from penstock.data import Schema, Type
 from penstock.pipeline.columns.layout import arrow_type, default_physical
 

@@ -1,32 +1,41 @@
-"""Connect schema to a Protobuf file, as Confluent's converter makes it: one message, with the messages of nested
-structs, maps and enums inside the message that uses them.
+"""Converts Protobuf message types to Connect schemas and back, as Confluent's converter does.
 
+Fields are optional unless the settings ``optional.for.nullables`` or ``wrapper.for.nullables`` distinguish them; a
+oneof is an optional struct with a field for each member; an enum is a string whose parameters are its symbols. A field
+keeps its number as the parameter ``Tag``; other fields get free numbers in order, so a transform may add fields.
+Recursive message types are rejected, because a Connect schema is a value here and cannot contain itself.
+
+A written file has one message, with the messages of nested structs, maps and enums inside the message that uses them.
 Maps are repeated messages of key and value, not ``map<>`` fields: those allow few types of keys. Options of the field
 express what Protobuf has no type for: ``connect.type`` for int8 and int16, ``precision`` and ``scale`` of decimals.
 proto3 has no defaults: a null is written as its default.
 
-A field that was read from Protobuf keeps its number (the parameter ``Tag``); other fields get free numbers in order. So
-a transform may add fields.
-
-Main functions: ``describe_file``, ``as_java_writes``; ``enum_symbols``, which the writer of values also uses. Thread:
-pure functions.
-Source: io.confluent.connect.protobuf.ProtobufData.fromConnectSchema.
+Source: io.confluent.connect.protobuf.ProtobufData.toConnectSchema, fromConnectSchema.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
+from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
 
+from penstock.converters.registry.formats import shape
 from penstock.converters.registry.protobuf.files import (
     DECIMAL_FILE,
     META_FILE,
     FileProto,
+    field_meta,
     field_options,
+    is_map,
     known_files,
     name_for_json,
+    real_name,
+    real_oneofs,
+    real_symbol,
+    says_optional,
+    union_field,
 )
 from penstock.converters.registry.protobuf.names import (
     CONNECT_PRECISION,
@@ -49,11 +58,176 @@ from penstock.converters.registry.protobuf.names import (
     is_enum,
     is_union,
     map_entry_name,
+    map_name,
 )
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
-from penstock.converters.registry.shapes import shape
-from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, Time, Timestamp, Type
+from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import DataException
+
+_KINDS: Final[Mapping[int, tuple[Type, str]]] = {
+    FieldDescriptor.TYPE_INT32: (Type.INT32, "int32"),
+    FieldDescriptor.TYPE_SINT32: (Type.INT32, "sint32"),
+    FieldDescriptor.TYPE_SFIXED32: (Type.INT32, "sfixed32"),
+    FieldDescriptor.TYPE_UINT32: (Type.INT64, "uint32"),
+    FieldDescriptor.TYPE_FIXED32: (Type.INT64, "fixed32"),
+    FieldDescriptor.TYPE_INT64: (Type.INT64, "int64"),
+    FieldDescriptor.TYPE_UINT64: (Type.INT64, "uint64"),
+    FieldDescriptor.TYPE_SINT64: (Type.INT64, "sint64"),
+    FieldDescriptor.TYPE_FIXED64: (Type.INT64, "fixed64"),
+    FieldDescriptor.TYPE_SFIXED64: (Type.INT64, "sfixed64"),
+    FieldDescriptor.TYPE_FLOAT: (Type.FLOAT32, "float"),
+    FieldDescriptor.TYPE_DOUBLE: (Type.FLOAT64, "double"),
+    FieldDescriptor.TYPE_BOOL: (Type.BOOLEAN, "bool"),
+    FieldDescriptor.TYPE_STRING: (Type.STRING, "string"),
+    FieldDescriptor.TYPE_BYTES: (Type.BYTES, "bytes"),
+}
+_NARROW: Final = {"int8": Type.INT8, "int16": Type.INT16}
+_LOGICAL: Final[Mapping[str, Callable[[], SchemaBuilder]]] = {
+    DATE: Date.builder,
+    TIME: Time.builder,
+    TIMESTAMP: Timestamp.builder,
+}
+
+
+def connect_schema(message: Descriptor, options: ProtobufOptions, version: int | None) -> Schema:
+    """The Connect schema of a message type.
+
+    Raises:
+        DataException: The type has no Connect schema.
+    """
+    if options.wrapper_for_primitives and message.full_name in WRAPPED:
+        return Schema(WRAPPED[message.full_name], version=version)
+    return _Schemas(options).of_message(message).version(version).build()
+
+
+class _Schemas:
+    """Builds the schema of a message type and of all types that it uses."""
+
+    def __init__(self, options: ProtobufOptions) -> None:
+        self._options = options
+        self._open: list[str] = []
+        #: The number of the field that first used a message type; None in an array.
+        self._first_tags: dict[str, int | None] = {}
+
+    def of_message(self, message: Descriptor) -> SchemaBuilder:
+        """A builder of a message type's schema."""
+        if message.full_name in self._open:
+            raise DataException(
+                f"The message type {message.full_name} holds itself ({' -> '.join([*self._open, message.full_name])}); "
+                "such types have no finite Connect schema"
+            )
+        self._open.append(message.full_name)
+        builder = SchemaBuilder.struct().name(self._name(message))
+        oneofs = real_oneofs(message)
+        for oneof in oneofs:
+            if self._options.flatten_unions:
+                for field in oneof.fields:
+                    builder.field(field.name, self._of_field(field, member=True))
+            else:
+                builder.field(union_field(oneof, self._options), self._of_oneof(oneof))
+        inside = {field.name for oneof in oneofs for field in oneof.fields}
+        for field in message.fields:
+            if field.name not in inside:
+                builder.field(field.name, self._of_field(field))
+        self._open.pop()
+        return builder
+
+    def _name(self, thing: Descriptor | OneofDescriptor) -> str:
+        return real_name(thing.full_name) if self._options.full_names else str(thing.name)
+
+    def _of_oneof(self, oneof: OneofDescriptor) -> Schema:
+        builder = SchemaBuilder.struct().optional()
+        if self._options.general_sums:
+            builder.name(oneof.name).parameter(GENERAL_UNION, oneof.name)
+        else:
+            builder.name(f"{UNION}.{self._name(oneof)}")
+        for field in oneof.fields:
+            builder.field(field.name, self._of_field(field, member=True))
+        return builder.build()
+
+    def _of_field(self, field: FieldDescriptor, *, member: bool = False) -> Schema:
+        options = self._options
+        builder = self._plain(field)
+        array = field.is_repeated and not is_map(field)
+        if array:
+            tag = self._first_tag(field, builder, array=True)
+            if tag is not None:
+                builder.parameter(TAG, str(tag))
+            builder = SchemaBuilder.array(builder.optional().build()).optional()
+        else:
+            self._first_tag(field, builder, array=False)
+        if member:
+            builder.optional()
+            if options.wrapper_for_nullables and field.message_type is None and field.enum_type is None:
+                # Otherwise it would be written as a wrapper, because it is optional.
+                builder.parameter(WRAPPER, "false")
+        elif options.optional_for_nullables:
+            if says_optional(field, proto2=True):
+                builder.optional()
+        elif not options.wrapper_for_nullables:
+            builder.optional()
+        return builder.parameter(TAG, str(field.number)).build()
+
+    def _first_tag(self, field: FieldDescriptor, builder: SchemaBuilder, *, array: bool) -> int | None:
+        """As in Java, a message type that an array uses again keeps the number of its first field."""
+        if field.message_type is None or is_map(field) or builder.build().name != self._name(field.message_type):
+            return None
+        name = field.message_type.full_name
+        if name in self._first_tags:
+            return self._first_tags[name]
+        self._first_tags[name] = None if array else field.number
+        return None
+
+    def _plain(self, field: FieldDescriptor) -> SchemaBuilder:
+        if field.enum_type is not None:
+            return self._of_enum(field)
+        if field.message_type is not None:
+            return self._of_message_field(field).optional()
+        kind, name = _KINDS[field.type]
+        if kind is Type.INT32:
+            kind = _NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), kind)
+        builder = SchemaBuilder.type(kind)
+        if kind in (Type.INT32, Type.INT64) and name != kind.value:
+            builder.parameter(TYPE, name)
+        return builder
+
+    def _of_enum(self, field: FieldDescriptor) -> SchemaBuilder:
+        enum = field.enum_type
+        builder = SchemaBuilder.int32() if self._options.int_for_enums else SchemaBuilder.string()
+        parameter = self._options.enum_parameter
+        builder.name(self._name(enum)).parameter(parameter, enum.name).optional()
+        for value in enum.values:
+            builder.parameter(f"{parameter}.{real_symbol(value.name)}", str(value.number))
+        return builder
+
+    def _of_message_field(self, field: FieldDescriptor) -> SchemaBuilder:
+        message = field.message_type
+        if message.full_name == DECIMAL:
+            return _decimal(field)
+        if message.full_name in _LOGICAL:
+            return _LOGICAL[message.full_name]()
+        unwraps = self._options.wrapper_for_nullables or self._options.wrapper_for_primitives
+        if unwraps and message.full_name in WRAPPED:
+            return SchemaBuilder.type(_NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), WRAPPED[message.full_name]))
+        if is_map(field):
+            key, value = (self._of_field(one) for one in message.fields)
+            return SchemaBuilder.map(key, value).name(map_name(self._name(message)))
+        return self.of_message(message)
+
+
+def _decimal(field: FieldDescriptor) -> SchemaBuilder:
+    said = field_meta(field)
+    builder = Decimal.builder(_number(said.get("scale")) or 0)
+    precision = _number(said.get("precision"))
+    return builder if precision is None else builder.parameter(CONNECT_PRECISION, str(precision))
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
 
 #: Prefixes of parameters that make schemas with the same name different types.
 _SHAPING: Final = (TYPE, WRAPPER, CONNECT_PRECISION, ENUM, GENERAL_ENUM, GENERAL_UNION)
@@ -140,7 +314,7 @@ def free_numbers(schema: Schema) -> Iterator[int]:
 
 _WRAPPERS_FILE: Final = "google/protobuf/wrappers.proto"
 #: Messages of logical types, with their files.
-_LOGICAL: Final[Mapping[str | None, tuple[str, str]]] = {
+_LOGICAL_FILES: Final[Mapping[str | None, tuple[str, str]]] = {
     Decimal.LOGICAL_NAME: (DECIMAL, DECIMAL_FILE),
     Date.LOGICAL_NAME: (DATE, "google/type/date.proto"),
     Time.LOGICAL_NAME: (TIME, "google/type/timeofday.proto"),
@@ -170,7 +344,7 @@ def as_java_writes(proto: FileProto) -> FileProto:
     made = FileProto.FromString(proto.SerializeToString())
     if META_FILE in made.dependency:
         made.dependency.remove(META_FILE)
-    known = {f".{name}" for name, _ in _LOGICAL.values()} | {f".{name}" for name in WRAPPED}
+    known = {f".{name}" for name, _ in _LOGICAL_FILES.values()} | {f".{name}" for name in WRAPPED}
     messages = list(made.message_type)
     while messages:
         message = messages.pop()
@@ -271,7 +445,7 @@ class _File:
         return field
 
     def _type(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
-        logical = _LOGICAL.get(schema.name)
+        logical = _LOGICAL_FILES.get(schema.name)
         if logical is not None:
             self._of_message(field, *logical)
             if schema.name == Decimal.LOGICAL_NAME:

@@ -23,11 +23,10 @@ from tests.unit.converters.registry.connect_values import (
 )
 
 from penstock.converters.registry.avro import block_writing as avro_block_writing
-from penstock.converters.registry.avro.block_writing import AvroColumnWriter
-from penstock.converters.registry.avro.converter import AvroCodec, AvroConverterConfig
-from penstock.converters.registry.avro.forms import read_avro
-from penstock.converters.registry.avro.schema_writing import avro_text
+from penstock.converters.registry.avro.codec import AvroCodec
+from penstock.converters.registry.avro.schemas import avro_text
 from penstock.converters.registry.client import SchemaText
+from penstock.converters.registry.converters import AvroConverterConfig
 from penstock.data import (
     INT64_SCHEMA,
     OPTIONAL_INT32_SCHEMA,
@@ -54,7 +53,7 @@ def options(**settings: str) -> AvroConverterConfig:
 
 def codec_of(schema: Schema, avro: str | None = None, **settings: str) -> AvroCodec:
     chosen = options(**settings)
-    return AvroCodec(read_avro(SchemaText("AVRO", avro or avro_text(schema, chosen))), chosen, 1)
+    return AvroCodec(SchemaText("AVRO", avro or avro_text(schema, chosen)), chosen, 1)
 
 
 def one_by_one(codec: AvroCodec, schema: Schema, value: object) -> bytes | None:
@@ -67,15 +66,9 @@ def one_by_one(codec: AvroCodec, schema: Schema, value: object) -> bytes | None:
         return None
 
 
-def writer_of(codec: AvroCodec, schema: Schema) -> AvroColumnWriter:
-    found = codec.column_writer(schema)
-    assert found is not None
-    return found
-
-
 def check(codec: AvroCodec, schema: Schema, values: Sequence[Any] | pa.Array, plain: Sequence[Any]) -> list[int]:
     """Compares both ways; returns the places of values that are left to the other way."""
-    made = writer_of(codec, schema).write(HEAD, values)
+    made = codec.write_at_once(schema, HEAD, values)
     assert made is not None
     made.messages.validate(full=True)
     assert len(made.messages) == len(made.odd) == len(plain)
@@ -193,7 +186,7 @@ def test_columns_have_the_bytes_of_their_values(data: st.DataObject) -> None:
     if errors or physical != default_physical(schema):
         return
     cut = data.draw(st.integers(0, len(values) - 1))
-    made = writer_of(codec_of(schema), schema).write(HEAD, column[cut:])
+    made = codec_of(schema).write_at_once(schema, HEAD, column[cut:])
     if made is not None:
         check(codec_of(schema), schema, column[cut:], values[cut:])
 
@@ -295,7 +288,7 @@ def test_types_that_somebody_registered(field: Schema, avro: str, good: Any, bad
 def test_what_has_no_columns_is_written_one_by_one(field: Schema, avro: str) -> None:
     schema = _one(field)
     codec = codec_of(schema, f'{{"type": "record", "name": "One", "fields": [{{"name": "x", "type": {avro}}}]}}')
-    assert codec.column_writer(schema) is None
+    assert codec.write_at_once(schema, HEAD, []) is None
 
 
 def test_fields_go_by_name_and_alias_and_those_that_are_not_wanted_are_left_out() -> None:
@@ -317,6 +310,6 @@ def test_fields_go_by_name_and_alias_and_those_that_are_not_wanted_are_left_out(
 def test_a_struct_that_lacks_values_is_left_to_one_by_one() -> None:
     schema = SchemaBuilder.struct().name("app.Two").field("a", INT64_SCHEMA).field("b", INT64_SCHEMA).build()
     values = [Struct.unchecked(schema, [1, 2]), Struct.unchecked(schema, [1])]
-    made = writer_of(codec_of(schema), schema).write(HEAD, values)
+    made = codec_of(schema).write_at_once(schema, HEAD, values)
     assert made is not None
     assert made.odd.tolist() == [False, True]

@@ -1,4 +1,7 @@
-"""AvroConverter with a registry: others read what it writes, and the reverse; errors are of one record alone."""
+"""AvroConverter with a registry: others read what it writes, and the reverse; errors are of one record alone.
+
+Which Avro schemas can read data of another one; what Java says is among the recorded answers.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,10 @@ from hypothesis import strategies as st
 from testkit.processes.schema_registry import AvroJudge, RegistryStandIn
 from tests.generated import examples
 
-from penstock.converters.registry.avro.converter import AvroConverter
+from penstock.converters.registry.avro.codec import AvroCodec, cannot_read
+from penstock.converters.registry.avro.forms import read_avro
+from penstock.converters.registry.client import SchemaText
+from penstock.converters.registry.converters import AvroConverter, AvroConverterConfig
 from penstock.converters.registry.settings import RegistryConfig
 from penstock.data import (
     BOOLEAN_SCHEMA,
@@ -391,9 +397,7 @@ def test_damaged_avro_is_that_messages_error(converter: Make) -> None:
 @given(st.binary(max_size=64))
 @examples(25)
 def test_any_bytes_are_a_value_or_a_data_exception(payload: bytes) -> None:
-    made = AvroConverter()
-    made.configure({"schema.registry.url": "http://localhost"}, False)
-    codec = made.parse(made.describe(EVERYTHING), None)
+    codec = codec_of(EVERYTHING)[1]
 
     try:
         found = codec.decode(payload, "the value of topic t")
@@ -551,19 +555,70 @@ def _of(schema: Schema, values: st.SearchStrategy[Any], *, default: bool = False
 def test_any_value_of_any_schema_comes_back(data: st.DataObject) -> None:
     schema, values = data.draw(schemas())
     value = data.draw(values)
-    made = AvroConverter()
-    made.configure({"schema.registry.url": "http://localhost"}, False)
-
-    text = made.describe(schema)
-    codec = made.parse(text, None)
+    text, codec = codec_of(schema)
     payload = codec.encode(schema, value)
     found = codec.decode(payload, "the value of topic t")
 
     assert found.schema == schema
     assert found.value == value
     # Others take the schema and read the bytes, too.
-    assert AvroJudge().check(text.text, {}) is None
+    assert AvroJudge().check(text, {}) is None
     if codec.found.kind != "bytes":
         stream = io.BytesIO(payload)
-        fastavro.schemaless_reader(stream, json.loads(text.text), None)
+        fastavro.schemaless_reader(stream, json.loads(text), None)
         assert stream.read() == b""
+
+
+def codec_of(schema: Schema) -> tuple[str, AvroCodec]:
+    options = AvroConverterConfig.parse({"schema.registry.url": "http://localhost", "converter.type": "value"})
+    text = AvroCodec.text_of(schema, options)
+    return text, AvroCodec(SchemaText("AVRO", text), options, None)
+
+
+def why(reader: Any, writer: Any) -> str | None:
+    return cannot_read(*(read_avro(SchemaText("AVRO", json.dumps(one))) for one in (reader, writer)))
+
+
+def record(*fields: tuple[str, Any], name: str = "a.R", **more: Any) -> dict[str, Any]:
+    return {"type": "record", "name": name, "fields": [{"name": one, "type": kind} for one, kind in fields], **more}
+
+
+def enum(*symbols: str, **more: Any) -> dict[str, Any]:
+    return {"type": "enum", "name": "E", "symbols": list(symbols), **more}
+
+
+NODE = record(("next", ["null", "a.R"]), ("value", "long"))
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer"),
+    [
+        ("long", "int"), ("double", "long"), ("string", "bytes"), (["null", "long"], "int"), (["int", "string"], "int"),
+        (record(("x", "long")), record(("x", "int"), ("y", "int"))),
+        (record(("x", "int"), name="b.R"), record(("x", "int"))),
+        (record(("x", "int"), name="b.S", aliases=["a.R"]), record(("x", "int"))),
+        (enum("A", "B"), enum("A")), (enum("A", default="A"), enum("A", "B")),
+        ({"type": "array", "items": "long"}, {"type": "array", "items": "int"}),
+        (NODE, record(("next", ["null", "a.R"]), ("value", "int"))),
+    ],
+)  # fmt: skip
+def test_wider_types_read_narrower_ones(reader: Any, writer: Any) -> None:
+    assert why(reader, writer) is None
+
+
+@pytest.mark.parametrize(
+    ("reader", "writer", "reason"),
+    [
+        ("int", "long", "the value is of type int there, and long here"),
+        ("int", ["null", "int"], "the value is of type int there, and null here"),
+        (["null", "string"], "int", "the value is no int there, but one of null, string"),
+        (record(("x", "int"), ("y", "int")), record(("x", "int")), "the value has a field y there, not here"),
+        (record(("x", "int"), name="S"), record(("x", "int")), "the value is called S there, and a.R here"),
+        (enum("A"), enum("A", "B"), "the value has no symbol B there"),
+        ({"type": "map", "values": "int"}, {"type": "map", "values": "string"}, "an element of the value is of type"),
+        ({"type": "fixed", "name": "F", "size": 2}, {"type": "fixed", "name": "F", "size": 3}, "the value has 2 bytes"),
+        (NODE, record(("next", ["null", "a.R"]), ("value", "string")), "field value of the value is of type long"),
+    ],
+)
+def test_others_do_not_and_the_place_is_named(reader: Any, writer: Any, reason: str) -> None:
+    assert (why(reader, writer) or "").startswith(reason)

@@ -14,13 +14,12 @@ from hypothesis import strategies as st
 from tests.generated import examples
 from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
 
-from penstock.converters.registry.json_schema.parsing import connect_schema
-from penstock.converters.registry.json_schema.writing import (
+from penstock.converters.registry.json_schema.schemas import connect_schema, json_schema_text
+from penstock.converters.registry.json_schema.values import (
     JsonSchemaOptions,
     decode,
     encode,
     has_decimals,
-    json_schema_text,
     value_reader,
     value_writer,
 )

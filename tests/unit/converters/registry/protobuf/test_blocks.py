@@ -11,15 +11,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from google.protobuf import message_factory
+from tests.unit.converters.registry.connect_values import protobuf_text
 
-from penstock.converters.registry import converter as reading_columns
-from penstock.converters.registry.converter import frame, read_columns
+from penstock.converters.registry import wire
+from penstock.converters.registry.converters import (
+    ProtobufConverterConfig,
+)
 from penstock.converters.registry.protobuf.codec import (
     ProtobufCodec,
 )
-from penstock.converters.registry.protobuf.converter import (
-    ProtobufConverterConfig,
-)
+from penstock.converters.registry.wire import frame, read_columns
 from penstock.data import Struct
 from penstock.errors import DataException
 from penstock.pipeline.columns.records import from_arrow
@@ -52,12 +53,12 @@ SAME = {"sint32": "int32", "sfixed32": "int32", "fixed32": "uint32", "sint64": "
 
 @pytest.fixture(autouse=True)
 def few_are_enough(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading_columns, "MIN_ROWS", 1)
+    monkeypatch.setattr(wire, "MIN_ROWS", 1)
 
 
 def codec_of(text: str, settings: Mapping[str, str] | None = None) -> ProtobufCodec:
     given = {"schema.registry.url": "http://localhost:1", "converter.type": "value", **(settings or {})}
-    return ProtobufCodec(text, {}, ProtobufConverterConfig.parse(given), 1)
+    return ProtobufCodec(protobuf_text(text), ProtobufConverterConfig.parse(given), 1)
 
 
 def bodies_of(codec: ProtobufCodec, count: int, seed: int) -> list[bytes]:

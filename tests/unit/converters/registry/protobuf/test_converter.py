@@ -12,7 +12,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorP
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
-from tests.unit.converters.registry.connect_values import finished, primitive_schemas, structs, values_of
+from tests.unit.converters.registry.connect_values import finished, primitive_schemas, protobuf_text, structs, values_of
 
 from penstock.converters.registry.protobuf.codec import (
     ProtobufCodec,
@@ -51,13 +51,13 @@ def file_of(schema: Schema, options: ProtobufOptions = PLAIN) -> Any:
 
 
 def codec_of(schema: Schema, options: ProtobufOptions = PLAIN) -> ProtobufCodec:
-    return ProtobufCodec(file_text(describe_file(schema, options)), {}, options, None)
+    return ProtobufCodec(protobuf_text(file_text(describe_file(schema, options))), options, None)
 
 
 def compiled(text: str, options: ProtobufOptions = PLAIN, **references: str) -> ProtobufCodec:
     """A codec of fields in Protobuf's text format for descriptors."""
     proto = text_format.Parse(f'syntax: "proto3" {text}', FileDescriptorProto())
-    return ProtobufCodec(file_text(proto), references, options, None)
+    return ProtobufCodec(protobuf_text(file_text(proto), references), options, None)
 
 
 def trip(schema: Schema, value: object, options: ProtobufOptions = PLAIN) -> Any:
@@ -497,7 +497,7 @@ def test_proto_text_is_compiled_with_what_it_imports() -> None:
           map<string, int32> counts = 4;
         }
     """
-    codec = ProtobufCodec(text, {"shared/money.proto": shared}, PLAIN, 3)
+    codec = ProtobufCodec(protobuf_text(text, {"shared/money.proto": shared}), PLAIN, 3)
 
     schema, _ = codec.decode(b"\0", "a test")
 
@@ -522,7 +522,7 @@ def test_text_that_does_not_compile_is_refused_with_protocs_words(
     text: str, references: dict[str, str], message: str
 ) -> None:
     with pytest.raises(DataException, match=message):
-        ProtobufCodec(text, references, PLAIN, None)
+        ProtobufCodec(protobuf_text(text, references), PLAIN, None)
 
 
 def test_an_import_that_is_not_there_is_named() -> None:

@@ -14,7 +14,7 @@ import pytest
 from tests.shares import QUICK
 
 from penstock.api import SinkFrame, ValueForm
-from penstock.converters.json.spark.lenient import layout_of
+from penstock.converters.json.lenient import layout_of
 from penstock.data import (
     INT32_SCHEMA,
     INT64_SCHEMA,

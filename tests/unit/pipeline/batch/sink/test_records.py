@@ -8,9 +8,8 @@ from typing import Any, cast
 import pyarrow as pa
 
 from penstock.api import ConnectRecord, Converter, SinkRecord, TimestampType
-from penstock.converters.headers import SimpleHeaderConverter
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.string import StringConverter
+from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
