@@ -8,9 +8,7 @@ is data that changes with no release.
 
 Thread: one instance for each task; steps are built on its pipeline thread. The functions are pure.
 Source: org.apache.kafka.connect.storage.StringConverter; java.nio.charset.Charset (names and aliases of JDK 17),
-String.getBytes, the String constructors.
-
-SimpleHeaderConverter: header values as plain text; their schema is inferred from the text.
+String.getBytes, the String constructors; org.apache.kafka.connect.storage.SimpleHeaderConverter.
 """
 
 from __future__ import annotations
