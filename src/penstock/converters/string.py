@@ -304,7 +304,10 @@ class ReadText(ReadSide):
 
 
 class StringConverter(PlainConverter):
-    """Text in ``converter.encoding`` (UTF-8); writes any value as Java's ``toString``."""
+    """Text in any of Java's character sets that Python has a codec for.
+
+    Writes any value as Java's ``toString``.
+    """
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.StringConverter"
     #: Headers of frames then need no check.
@@ -367,7 +370,7 @@ CONFIG: Final = ConfigDef()
 
 
 class SimpleHeaderConverter(HeaderConverter):
-    """Writes Java's text of a value; reads a text as the narrowest type that fits."""
+    """Header values as plain text; their schema is inferred from the text."""
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
     #: Headers of frames then need no check.

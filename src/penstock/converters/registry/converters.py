@@ -306,7 +306,7 @@ class AvroConverterConfig(AvroOptions, RegistryConfig):
 
 
 class AvroConverter(RegistryConverter):
-    """Avro, with schemas in a schema registry."""
+    """Avro with its schemas in a schema registry."""
 
     java_name: ClassVar[str] = "io.confluent.connect.avro.AvroConverter"
     format: ClassVar[str] = "AVRO"
@@ -321,7 +321,7 @@ class JsonSchemaConverterConfig(JsonSchemaOptions, RegistryConfig):
 
 
 class JsonSchemaConverter(RegistryConverter):
-    """JSON with its schema in the registry."""
+    """JSON with its schema in the schema registry."""
 
     java_name: ClassVar[str] = "io.confluent.connect.json.JsonSchemaConverter"
     format: ClassVar[str] = "JSON"
@@ -347,7 +347,7 @@ _BASE64: Final = re.compile(r"[A-Za-z0-9+/]+={0,2}")
 
 
 class ProtobufConverter(RegistryConverter):
-    """Protobuf with its schema in the registry."""
+    """Protobuf with its schema in the schema registry."""
 
     java_name: ClassVar[str] = "io.confluent.connect.protobuf.ProtobufConverter"
     format: ClassVar[str] = "PROTOBUF"

@@ -1,4 +1,6 @@
-"""Avro: ``codec`` compiles a schema; ``forms`` has schemas as trees, names and defaults.
+"""Avro with its schemas in a schema registry; fastavro encodes and decodes single values.
 
-``schemas`` and ``values`` convert both ways, ``blocks`` and ``block_writing`` many values at once.
+``codec`` compiles a schema; ``forms`` has schemas as trees, and the names, properties and defaults of Confluent's
+converter. ``schemas`` and ``values`` convert both ways, ``blocks`` and ``block_writing`` read and write many values at
+once.
 """
