@@ -25,7 +25,7 @@ from penstock.stores.status import LocalStatusStore
 from penstock.telemetry import Metrics
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.validator import Checked, ConnectorValidator
-from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
+from penstock.worker.connector_offsets import OffsetProducer, SinkGroup, WorkerOffsets
 from penstock.worker.source.delivery_guarantee import SourceOffsets
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import (

@@ -45,17 +45,17 @@ from penstock.worker.source.delivery_guarantee import SourceCommits, SourceOffse
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
-from penstock.worker.task.configs import load_class
+from penstock.worker.task.engine import (
+    TaskServices,
+    TaskSession,
+    TaskSpec,
+)
 from penstock.worker.task.slot import (
     StateReport,
     TaskRequest,
     TaskRunner,
     TaskSlot,
-)
-from penstock.worker.task.spec import (
-    TaskServices,
-    TaskSession,
-    TaskSpec,
+    load_class,
 )
 from testkit.doubles.source_doubles import FakePipeline
 from testkit.waiting import await_true

@@ -17,8 +17,8 @@ from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, Error
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 from testkit.doubles.spark_doubles import FakeSessions
 
 T0 = TopicPartition("t", 0)

@@ -26,7 +26,7 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, StandaloneSettings
 from penstock.settings.plugin_classes import InstalledPlugins
-from penstock.worker.factory.instances import TaskParts, make_parts
+from penstock.worker.task_parts import TaskParts, make_parts
 from tools.reference.examples import (
     BASE,
     DROPPED,

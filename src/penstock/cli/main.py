@@ -128,8 +128,8 @@ def pack(archive: Path, more: tuple[Path, ...]) -> None:
 
     For executors that have Spark, and the Python and platform of this machine, but not Penstock.
     """
-    from penstock.worker.bulk.packing import pack as make
     from penstock.worker.bulk.shipping import ARCHIVE
+    from penstock.worker.bulk.shipping import pack as make
 
     try:
         names = make(archive, more)

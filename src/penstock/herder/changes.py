@@ -45,8 +45,7 @@ from penstock.validation.config_infos import check_known
 from penstock.validation.settings import placeholder_warnings
 from penstock.validation.validator import Checked
 from penstock.worker.backfill.runs import backfill_task
-from penstock.worker.task.configs import TooManyTasksException, changed, check_count, complete
-from penstock.worker.task.slot import TaskRequest
+from penstock.worker.task.slot import TaskRequest, TooManyTasksException, changed, check_count, complete
 
 log = logging.getLogger(__name__)
 #: The time after the end of its tasks within which the target state of a stopping connector may come.

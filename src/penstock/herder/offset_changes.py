@@ -19,7 +19,7 @@ from penstock.api import Connector, SinkConnector, SourceConnector, TopicPartiti
 from penstock.errors import BadRequestException, ConflictException, ConnectException, DataException, RetriableException
 from penstock.model import ConnectorType
 from penstock.stores.offsets import key_bytes, partition_identity, value_bytes
-from penstock.worker.connector.offsets import ConnectorOffsets, SinkPlan
+from penstock.worker.connector_offsets import ConnectorOffsets, SinkPlan
 
 if TYPE_CHECKING:
     from penstock.kafka.consumer.offsets import Subscription

@@ -26,7 +26,7 @@ from penstock.herder.loop import HerderLoop
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import ClusterConfig, Properties
 from penstock.model.states import Unit, Units, all_units, connector_of
-from penstock.worker.connector.runner import PreemptedException
+from penstock.worker.connector_runner import PreemptedException
 from penstock.worker.task.slot import TaskRequest
 from penstock.worker.worker import Worker
 

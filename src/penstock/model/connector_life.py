@@ -1,7 +1,7 @@
 """The lifecycle of one connector instance as a pure function.
 
 ``step(state, event) -> (state, effects)``: no thread, clock or I/O. The connector's thread
-(``penstock.worker.connector.runner``) feeds events and performs the effects in order.
+(``penstock.worker.connector_runner``) feeds events and performs the effects in order.
 
     NEW --InitializeDone--> READY --Asked(STARTED)--> STARTING --StartDone--> RUNNING
     STARTING --StartPutOff--> WAITING --Asked(STARTED)--> STARTING     WAITING --Asked(PAUSED|STOPPED)--> that

@@ -10,7 +10,7 @@ Start from:
   finds files that have changed since they were loaded.
 
 A class is imported when it is first needed, so that a worker answers before Spark loads.
-``penstock.settings.plugin_classes`` reads the settings of a class, ``penstock.worker.factory.instances`` creates its
+``penstock.settings.plugin_classes`` reads the settings of a class, ``penstock.worker.task_parts`` creates its
 instances.
 """
 

@@ -10,7 +10,7 @@ Start from:
 - ``BusyTimes`` (``waits``): the busy time of each stage of a task. ``waiting_for`` next to it: announces the wait of a
   thread in the code that waits; ``stands_still``: a long wait for ``/health``; ``stacks``: the stacks of all threads.
 
-Modules that count define the metrics: ``penstock.worker.factory.metrics`` for tasks,
+Modules that count define the metrics: ``penstock.worker.task_metrics`` for tasks,
 ``penstock.herder.cluster.group_metrics`` for the group. Metrics of plugins are in ``penstock.api.metrics``.
 
 Thread: any.

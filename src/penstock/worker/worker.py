@@ -30,8 +30,8 @@ from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
 from penstock.worker.backfill.runs import Backfills, BackfillTask
-from penstock.worker.connector.offsets import ConnectorOffsets
-from penstock.worker.connector.runner import (
+from penstock.worker.connector_offsets import ConnectorOffsets
+from penstock.worker.connector_runner import (
     ConnectorRequests,
     ConnectorRunner,
     ConnectorSpec,
@@ -39,13 +39,13 @@ from penstock.worker.connector.runner import (
     RunnerSourceContext,
     TaskPlan,
 )
-from penstock.worker.task.configs import check_count
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import (
     StateReport,
     TaskRequest,
     TaskRunner,
     TaskSlot,
+    check_count,
 )
 from penstock.worker.task.waiting import Hints, Retries, RetryBackoff, WaitReason
 

@@ -29,7 +29,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.errors import ConflictException, TransactionAbortableException
 from penstock.kafka.producer.transaction import fence_zombies
 from penstock.model import State
-from penstock.worker.connector.offsets import OffsetProducer, WorkerOffsets
+from penstock.worker.connector_offsets import OffsetProducer, WorkerOffsets
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -33,7 +33,7 @@ from penstock.worker.errors.reporters import (
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -29,7 +29,7 @@ from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.offset_commit import wants_metadata
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 

@@ -7,7 +7,7 @@ import re
 from tests.unit.docs.pages import ROOT
 
 from penstock.herder.cluster.group_metrics import COORDINATOR, REBALANCE
-from penstock.worker.factory.metrics import ERRORS, SINK, SOURCE
+from penstock.worker.task_metrics import ERRORS, SINK, SOURCE
 from penstock.worker.worker import _COUNTED, PREFIX
 
 PAGE = (ROOT / "docs/operations.md").read_text(encoding="utf-8")

@@ -24,7 +24,7 @@ from penstock.model.cluster_config import ClusterConfig, ConfigRecord, connector
 from penstock.model.payloads import PreviewRequest
 from penstock.stores.config import FileConnectorStore
 from penstock.validation.config_infos import Redaction, is_secret_name, provided_values
-from penstock.worker.task.configs import complete
+from penstock.worker.task.slot import complete
 
 MARK = "hush-7c1e55d0"
 HERE = "tests.unit.hostile.test_secrets"

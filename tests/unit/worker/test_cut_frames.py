@@ -12,7 +12,7 @@ import pytest
 from penstock.api import FrameSourceTask, RecordMetadata, SourceFrame, SourceRecord
 from penstock.stores.offsets import partition_identity
 from penstock.worker.source.batcher import Batcher, TakenBatch, parts_of_frame, parts_of_records
-from penstock.worker.source.conversion import place_in_source
+from penstock.worker.source.delivery import place_in_source
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.submitted import FramePart, Submission, SubmittedOffsets
 from penstock.worker.source.transaction_boundaries import PieceEnd

@@ -33,8 +33,8 @@ from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.isolation.process import TaskProcess, isolated
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
-from penstock.worker.task.configs import class_name
 from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task.slot import class_name
 
 TASK = ConnectorTaskId("orders", 0)
 PLACE = TopicPartition("t", 0)

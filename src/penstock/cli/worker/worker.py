@@ -515,10 +515,10 @@ class ConnectWorker(ABC, Generic[W]):
         # meantime.
         from penstock.pipeline.spark.driver.jvm import choose_memory_pool
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.worker.backfill.making import BackfillPlanner
-        from penstock.worker.factory.builder import TaskBuilder
-        from penstock.worker.factory.instances import check_worker_converters
+        from penstock.worker.backfill.planning import BackfillPlanner
         from penstock.worker.preview.previewer import Previewer
+        from penstock.worker.task_builder import TaskBuilder
+        from penstock.worker.task_parts import check_worker_converters
         from penstock.worker.worker import Worker, WorkerParts
 
         settings, herder = self.settings, self._herder

@@ -1,6 +1,5 @@
 """Backfills: read ranges again while the connector runs, through the same chain, into the same target.
 
-- ``RangeConsumer`` (``range_consumer``): the consumer that a sink's task uses instead of its group.
-- ``Backfills`` (``runs``): the backfills of a worker, one for each connector, with their task.
-- ``sink_ranges`` (``making``): the messages that a request selects.
+``BackfillPlanner`` (``planning``) plans what a request reads. ``Backfills`` (``runs``) runs it: ``RangeConsumer``
+(``planning``) reads a sink's ranges, ``PartsTask`` (``reading``) a source's parts.
 """

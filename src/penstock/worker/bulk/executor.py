@@ -65,7 +65,7 @@ from penstock.worker.bulk.runs import (
 from penstock.worker.errors.reporters import ErrorCounts, FailedRecord, failure_text
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import TakenBatch
-from penstock.worker.source.conversion import BatchPipeline, SourceConverter
+from penstock.worker.source.delivery import BatchPipeline, SourceConverter
 from penstock.worker.source.submitted import FramePart
 
 if TYPE_CHECKING:

@@ -403,7 +403,7 @@ class TaskHost:
     def make(self, path: str, places: Sequence[str], levels: Mapping[str, int], memory_max: int | None) -> None:
         sys.path[:] = places
         _log_to(self.channel, levels)
-        from penstock.worker.task.configs import load_class
+        from penstock.worker.task.slot import load_class
 
         cls = load_class(path)
         if memory_max is not None:

@@ -37,7 +37,7 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
-from penstock.worker.factory.instances import TaskParts, make_parts
+from penstock.worker.task_parts import TaskParts, make_parts
 
 R = TypeVar("R", bound=ConnectRecord)
 

@@ -46,8 +46,7 @@ from penstock.settings import SinkSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.preview.chain import ChainView, has_frames
 from penstock.worker.preview.fork_server import MESSAGE_BYTES, NICENESS, SESSION_S
-from penstock.worker.preview.process import PreviewProcess
-from penstock.worker.preview.session import session_settings
+from penstock.worker.preview.process import PreviewProcess, session_settings
 
 #: The time limit of an answer of the server: its start on a busy machine takes longest.
 _SERVER_TIMEOUT_S = 30.0

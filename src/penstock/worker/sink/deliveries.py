@@ -33,7 +33,7 @@ from penstock.pipeline.batch.batches import SinkBatch
 from penstock.worker.errors.reporters import ConsumedMessage, ErrorReporter
 from penstock.worker.errors.tolerance import ErrorHandler
 from penstock.worker.sink.queues import CommitAnswered, ConvertedBatch, SinkConsumer, SinkStages, ends_of
-from penstock.worker.task.spec import TaskSpec
+from penstock.worker.task.engine import TaskSpec
 
 if TYPE_CHECKING:
     from penstock.worker.sink.context import WorkerSinkTaskContext

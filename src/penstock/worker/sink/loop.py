@@ -38,7 +38,7 @@ from penstock.worker.sink.deliveries import (
 )
 from penstock.worker.sink.fetching import SinkFetcher, SinkPauses
 from penstock.worker.sink.queues import Assigned, CommitAnswered, Event, Lost, Revoked, SinkStages, StageFailed
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.engine import TaskServices, TaskSpec
 from penstock.worker.task.waiting import Retries, asks_again
 
 logger = logging.getLogger(__name__)

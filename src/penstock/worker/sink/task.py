@@ -32,8 +32,7 @@ from penstock.worker.sink.deliveries import CommitProgress, SinkCommitter, SinkP
 from penstock.worker.sink.fetching import BatchConverter, Holder, PartitionHolders, SinkConverter, SinkFetcher
 from penstock.worker.sink.loop import SinkLoop
 from penstock.worker.sink.queues import SinkConsumer, SinkCounts, SinkStages
-from penstock.worker.task.engine import StartPutOffException, TaskEngine, state_after
-from penstock.worker.task.spec import TaskServices, TaskSpec
+from penstock.worker.task.engine import StartPutOffException, TaskEngine, TaskServices, TaskSpec, state_after
 from penstock.worker.task.waiting import Hints
 
 logger = logging.getLogger(__name__)

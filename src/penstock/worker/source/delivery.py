@@ -1,8 +1,7 @@
-"""The last stage of a source task: converted batches go to the producer, acknowledgements come back.
+"""The stages of a source task after its polls: records become bytes, bytes go to the producer, answers come back.
 
-Main types: `SourceDelivery` (one for each task), `BatchProducer` (the methods that it needs of a producer).
-
-Thread: `deliver` belongs to the task's delivery thread; acknowledgements arrive on the producer's own thread.
+Thread: ``SourceConverter`` belongs to the conversion thread, ``SourceDelivery.deliver`` to the delivery thread;
+acknowledgements arrive on the producer's own thread.
 
 Source: AbstractWorkerSourceTask.sendRecords and WorkerSourceTask.producerSendFailed of Kafka Connect.
 """
@@ -12,26 +11,380 @@ from __future__ import annotations
 import logging
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import RecordMetadata, SourceFrame
-from penstock.errors import ConnectException, ToleranceExceededException
+from penstock.errors import ConnectException, DataException, ToleranceExceededException
 from penstock.kafka.admin import TopicCreator
 from penstock.kafka.producer.in_flight import FailedDelivery, Receipts
-from penstock.pipeline.batch.batches import ProduceBatch, RecordError
+from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, PendingBatch, PolledBatch, ProduceBatch, RecordError, Submit
+from penstock.pipeline.batch.segments import malformed
 from penstock.stores.offsets import partition_identity
 from penstock.worker.errors.tolerance import KAFKA_PRODUCE, ErrorHandler
-from penstock.worker.source.conversion import Outgoing, place_in_source, refuse_malformed
+from penstock.worker.source.batcher import TakenBatch
 from penstock.worker.source.offset_commit import Committer
-from penstock.worker.source.submitted import Submission
+from penstock.worker.source.submitted import FramePart, Move, Submission, position_after
+from penstock.worker.source.transaction_boundaries import PieceEnd, whole_polls
 
 logger = logging.getLogger(__name__)
+
+_NOTHING: Final = ProduceBatch(
+    PRODUCE_SCHEMA.empty_table(),
+    {},
+    None,
+    has_headers=False,
+    has_dropped=False,
+    has_keys=False,
+    has_partition=False,
+    timestamp=None,
+)
+
+
+class BatchPipeline(Protocol):
+    """The part of ``penstock.pipeline.batch.source.path.SourcePipeline`` that is needed here."""
+
+    def run(self, batch: PolledBatch) -> ProduceBatch:
+        """Transform and convert a batch; blocks until Spark is there and has done it."""
+
+    def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
+        """Begin a batch and hand its job to `submit`."""
+
+
+@dataclass(frozen=True)
+class Outgoing:
+    """A converted batch on its way to the producer.
+
+    Attributes:
+        source: The polled batch.
+        batch: The converted batch.
+        rows: Positions of the rows to send; None for all.
+        settled: Records without rows to send, which count as acknowledged: dropped by a transform, or failed and
+            skipped.
+        failure: The error that fails the task after the rows are sent; rows after the failed one are neither sent nor
+            settled.
+        end: The boundary after the sent rows.
+        moves: Positions that moved without a record, after all of the batch; see `moved`.
+    """
+
+    source: PolledBatch
+    batch: ProduceBatch
+    rows: pa.Array | None
+    settled: Sequence[int]
+    failure: Exception | None
+    end: PieceEnd = PieceEnd.POLL
+    moves: Sequence[Move] = ()
+
+    @property
+    def moved(self) -> Sequence[Move]:
+        """The positions that moved; none if a record ends the task before them."""
+        return self.moves if self.failure is None else ()
+
+    @property
+    def counts(self) -> bool:
+        """True if it has anything that is committed: records, or positions without one."""
+        return self.size > 0 or isinstance(self.source, SourceFrame) or bool(self.moved)
+
+    @property
+    def size(self) -> int:
+        return count_records(self.source, self.batch)
+
+    def record_of(self, row: int) -> int:
+        """Position of the record that a row was made of."""
+        origins = self.batch.origins
+        return row if origins is None else int(origins[row])
+
+    @property
+    def nbytes(self) -> int:
+        nbytes: int = self.batch.table.nbytes
+        return nbytes
+
+    def to_send(self) -> pa.Table:
+        return self.batch.table if self.rows is None else self.batch.table.take(self.rows)
+
+
+class SourceConverter:
+    """Runs batches through the pipeline and applies the error policy.
+
+    Args:
+        owner: the task, for messages.
+        pipeline: transforms and converters.
+        errors: handles failed records.
+        whole_polls: True if a batch with a record that ends the task is cut before the poll of that record, not within
+            it.
+    """
+
+    def __init__(self, owner: str, pipeline: BatchPipeline, errors: ErrorHandler, *, whole_polls: bool = False) -> None:
+        self._owner = owner
+        self._pipeline = pipeline
+        self._errors = errors
+        self._whole_polls = whole_polls
+
+    def begin(self, taken: TakenBatch, submit: Submit) -> PendingBatch[Outgoing]:
+        """Begin one batch; Spark can work on it while the previous batch is in progress.
+
+        Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
+
+        Args:
+            taken: The polled batch.
+            submit: See ``SourcePipeline.begin``.
+
+        Returns:
+            The batch; its result is asked for in the order of the batches.
+
+        Raises:
+            ConnectException: The batch cannot run at all; raised by ``result`` too.
+        """
+        source = taken.batch
+        if not isinstance(source, SourceFrame) and not source:
+            # Nothing but a place where a transaction ends, or a position that has moved.
+            return PendingBatch(lambda: Outgoing(source, _NOTHING, None, [], None, taken.end, taken.moves))
+        with self._naming_malformed(source):
+            begun = self._pipeline.begin(source, submit)
+        return PendingBatch(partial(self._finish, taken, begun))
+
+    @contextmanager
+    def _naming_malformed(self, source: PolledBatch) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:
+            refuse_malformed(self._owner, source, error)
+            raise
+
+    def _finish(self, taken: TakenBatch, begun: PendingBatch[ProduceBatch]) -> Outgoing:
+        source = taken.batch
+        with self._naming_malformed(source):
+            batch = begun.result()
+        limit, end = count_records(source, batch), taken.end
+        failure: Exception | None = None
+        errors: Mapping[int, RecordError] = batch.errors
+        if errors:
+            batch, errors, attempts = self._retried(source, batch)
+            fatal = self._errors.handle_batch(errors, _describer(source), attempts=attempts)
+            if fatal is not None:
+                limit, end = self._cut(taken, fatal.seq)
+                failure = fatal.exception
+        rows, settled = rows_to_send(batch, errors, limit, count_records(source, batch))
+        outgoing = Outgoing(source, batch, rows, settled, failure, end, taken.moves)
+        return self._checked(taken, outgoing)
+
+    def _cut(self, taken: TakenBatch, record: int) -> tuple[int, PieceEnd]:
+        """Returns the number of records before the one that ends the task, and the boundary after that piece."""
+        if not self._whole_polls:
+            return record, PieceEnd.INSIDE
+        limit = whole_polls(taken.polls, record)
+        return limit, PieceEnd.POLL if limit else PieceEnd.INSIDE
+
+    def _retried(
+        self, source: PolledBatch, batch: ProduceBatch
+    ) -> tuple[ProduceBatch, Mapping[int, RecordError], Mapping[int, int]]:
+        """Run records with retriable errors again until they pass or time is up."""
+        if not any(error.retriable for error in batch.errors.values()) or not _can_cut(source):
+            return batch, batch.errors, {}
+        current = batch
+
+        def rerun(positions: list[int]) -> Mapping[int, RecordError]:
+            nonlocal current
+            again = self._pipeline.run(_cut(source, positions))
+            current = with_rows_replaced(current, positions, again)
+            return {positions[row]: replace(error, seq=positions[row]) for row, error in again.errors.items()}
+
+        errors, attempts = self._errors.retry(batch.errors, rerun)
+        return current, errors, attempts
+
+    def _checked(self, taken: TakenBatch, outgoing: Outgoing) -> Outgoing:
+        """Cut the batch before the first row that no producer can take: that is an error of the connector."""
+        found = _first_impossible(outgoing.batch, outgoing.to_send())
+        if found is None:
+            return outgoing
+        index, what = found
+        row: int = index if outgoing.rows is None else outgoing.rows[index].as_py()
+        record = outgoing.record_of(row)
+        topic = outgoing.batch.table.column("topic")[row].as_py()
+        partition = outgoing.batch.table.column("partition")[row].as_py()
+        failure = ConnectException(
+            f"Task {self._owner} returned a record that cannot be sent: {what} (topic {topic}, partition {partition}, "
+            f"{place_in_source(outgoing.source, record)}). The connector or one of its transforms must be corrected."
+        )
+        failure.__cause__ = DataException(what)
+        limit, end = self._cut(taken, record)
+        while row > 0 and outgoing.record_of(row - 1) >= limit:
+            # A record goes with all of its rows, or not at all.
+            row -= 1
+        before = pa.array(range(row), pa.int64())
+        if outgoing.rows is not None:
+            before = outgoing.rows.filter(pc.less(outgoing.rows, row))
+        settled = [other for other in outgoing.settled if other < limit]
+        return replace(outgoing, rows=before, settled=settled, failure=failure, end=end)
+
+
+def count_records(source: PolledBatch, batch: ProduceBatch) -> int:
+    """Counts the records that a batch was made of."""
+    if batch.origins is None:
+        rows: int = batch.table.num_rows
+        return rows
+    found = source.num_rows if isinstance(source, SourceFrame) else len(source)
+    if found is None:
+        # Only Spark knows the number of rows of the frame; the last row with an output is the last that counts.
+        return int(batch.origins[-1]) + 1 if len(batch.origins) else 0
+    return found
+
+
+def rows_to_send(
+    batch: ProduceBatch, errors: Iterable[int], limit: int, records: int | None = None
+) -> tuple[pa.Array | None, list[int]]:
+    """Returns which rows before record `limit` are sent (None: all), and which records are settled unsent.
+
+    Invariant 1: rows after the limit are neither sent nor settled.
+
+    Args:
+        batch: The converted batch.
+        errors: The records that failed.
+        limit: The first record that does not count.
+        records: The number of records; None: one for each row.
+    """
+    settled = {record for record in errors if record < limit}
+    dropped: list[int] = []
+    if batch.has_dropped:
+        dropped = pc.indices_nonzero(pc.fill_null(batch.table.column("dropped"), False)).to_pylist()
+    if batch.origins is not None:
+        return _spread_rows(batch.origins, settled, dropped, limit)
+    settled.update(row for row in dropped if row < limit)
+    if not settled and limit == (batch.table.num_rows if records is None else records):
+        return None, []
+    mask = np.ones(limit, dtype=bool)
+    ordered = sorted(settled)
+    mask[ordered] = False
+    return pa.array(np.flatnonzero(mask), pa.int64()), ordered
+
+
+def _spread_rows(
+    origins: np.ndarray, settled: set[int], dropped: Sequence[int], limit: int
+) -> tuple[pa.Array, list[int]]:
+    """The same where records have become several rows, or none."""
+    mask = (origins < limit) & ~np.isin(origins, list(settled))
+    mask[list(dropped)] = False
+    without = np.setdiff1d(np.arange(limit), origins[mask])
+    return pa.array(np.flatnonzero(mask), pa.int64()), without.tolist()
+
+
+def with_rows_replaced(batch: ProduceBatch, positions: Sequence[int], again: ProduceBatch) -> ProduceBatch:
+    """The batch with these records taken from another one, which is made of them."""
+    if batch.origins is not None or again.origins is not None:
+        return _with_rows_spread(batch, positions, again)
+    size = batch.table.num_rows
+    order = np.arange(size)
+    order[list(positions)] = size + np.arange(len(positions))
+    table = pa.concat_tables([batch.table, again.table]).take(pa.array(order))
+    return _joined(batch, again, table)
+
+
+def _with_rows_spread(batch: ProduceBatch, positions: Sequence[int], again: ProduceBatch) -> ProduceBatch:
+    before = np.arange(batch.table.num_rows) if batch.origins is None else batch.origins
+    after = np.asarray(positions, dtype=np.int64)
+    after = after if again.origins is None else after[again.origins]
+    kept = np.flatnonzero(~np.isin(before, list(positions)))
+    origins = np.concatenate([before[kept], after])
+    order = np.argsort(origins, kind="stable")
+    table = pa.concat_tables([batch.table.take(pa.array(kept)), again.table]).take(pa.array(order))
+    return replace(_joined(batch, again, table), origins=origins[order])
+
+
+def _joined(batch: ProduceBatch, again: ProduceBatch, table: pa.Table) -> ProduceBatch:
+    """A batch of rows of two."""
+    seq = pa.array(np.arange(table.num_rows), pa.int64())
+    return replace(
+        batch,
+        table=table.set_column(table.column_names.index("seq"), "seq", seq),
+        topic=batch.topic if batch.topic == again.topic else None,
+        has_headers=batch.has_headers or again.has_headers,
+        has_dropped=batch.has_dropped or again.has_dropped,
+        has_keys=batch.has_keys or again.has_keys,
+        has_partition=batch.has_partition or again.has_partition,
+        timestamp=batch.timestamp if batch.timestamp == again.timestamp else None,
+    )
+
+
+def _first_impossible(batch: ProduceBatch, table: pa.Table) -> tuple[int, str] | None:
+    """The first of these rows that cannot be sent, and why."""
+    found: list[tuple[int, str]] = []
+    topics = table.column("topic")
+    if batch.topic is None and topics.null_count:
+        found.append((pc.index(pc.is_null(topics), True).as_py(), "the topic is null"))
+    if batch.has_partition:
+        partitions = table.column("partition")
+        row = pc.index(pc.less(partitions, 0), True).as_py()
+        if row >= 0:
+            found.append((row, f"the partition is negative ({partitions[row]})"))
+    timestamps = table.column("timestamp")
+    if timestamps.null_count < len(timestamps):
+        row = pc.index(pc.less(timestamps, -1), True).as_py()
+        if row >= 0:
+            found.append((row, f"the timestamp is negative ({timestamps[row]})"))
+    return min(found) if found else None
+
+
+def _can_cut(source: PolledBatch) -> bool:
+    return not isinstance(source, SourceFrame) or source.num_rows is not None
+
+
+def _cut(source: PolledBatch, positions: Sequence[int]) -> PolledBatch:
+    if isinstance(source, SourceFrame):
+        table: pa.Table = source.data
+        return replace(source, data=table.take(pa.array(positions, pa.int64())), offset_after=None)
+    return [source[row] for row in positions]
+
+
+def _describer(source: PolledBatch) -> Callable[[int], object]:
+    """The original of a row, for reports."""
+    if isinstance(source, SourceFrame):
+        topic = "" if source.topic is None else f"topic {source.topic}, "
+        first = source.first if isinstance(source, FramePart) else 0
+        return lambda row: f"row {first + row} of a frame ({topic}{place_in_source(source, row)})"
+    return source.__getitem__
+
+
+def refuse_malformed(owner: str, source: PolledBatch, error: Exception) -> None:
+    """Raises the error of the record with parts of wrong types that made the batch fail, if there is one.
+
+    Asked afterwards only: looking at every record of every batch would cost more than it tells.
+
+    Raises:
+        ConnectException: one of the records is malformed; caused by the error.
+    """
+    if isinstance(source, SourceFrame):
+        return
+    for row, record in enumerate(source):
+        what = malformed(record)
+        partition: object = record.source_partition
+        if what is None and not (partition is None or isinstance(partition, Mapping)):
+            what = f"the source partition is {partition!r}"
+        if what is not None:
+            raise ConnectException(
+                f"Task {owner} returned a record that cannot be sent: {what} ({place_in_source(source, row)}). "
+                "The connector or one of its transforms must be corrected."
+            ) from error
+
+
+def place_in_source(source: PolledBatch, row: int) -> str:
+    """Describes the position of a record in its source, for messages: never its content."""
+    if not isinstance(source, SourceFrame):
+        record = source[row]
+        return f"source partition {record.source_partition}, source offset {record.source_offset}"
+    partition = f"source partition {source.source_partition}"
+    position = position_after(source, row)
+    if position is None:
+        at, whole = (source.first + row, source.whole or source) if isinstance(source, FramePart) else (row, source)
+        return f"{partition}, row {at} of the frame that ends at {whole.source_offset}"
+    return f"{partition}, source offset {position}"
+
 
 #: Name of the point between handing records over and their acknowledgement, for `probe`.
 AFTER_SEND_BEFORE_ACK = "after-send-before-ack"

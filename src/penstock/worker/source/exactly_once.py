@@ -44,7 +44,7 @@ from penstock.worker.task.engine import TransactionLostException
 from penstock.worker.task.waiting import OffsetsHeldUp
 
 if TYPE_CHECKING:
-    from penstock.worker.source.conversion import Outgoing
+    from penstock.worker.source.delivery import Outgoing
 
 
 class TransactionProducer(Protocol):

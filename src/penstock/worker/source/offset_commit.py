@@ -36,7 +36,7 @@ from penstock.stores.offsets import OffsetWriter
 from penstock.worker.source.submitted import FramePart, Submission, SubmittedOffsets
 
 if TYPE_CHECKING:
-    from penstock.worker.source.conversion import Outgoing
+    from penstock.worker.source.delivery import Outgoing
 
 logger = logging.getLogger(__name__)
 

@@ -58,14 +58,19 @@ from penstock.telemetry import BusyTimes, log_context, waiting_for
 from penstock.threads import Deadline, OwnedThread
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.source.batcher import Batcher, TakenBatch, empty_poll_delay_s
-from penstock.worker.source.conversion import BatchPipeline, Outgoing, SourceConverter
-from penstock.worker.source.delivery import BatchProducer, SourceDelivery
+from penstock.worker.source.delivery import BatchPipeline, BatchProducer, Outgoing, SourceConverter, SourceDelivery
 from penstock.worker.source.offset_commit import Committer
 from penstock.worker.source.submitted import Move, Moves
 from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, OverlappingBatches
-from penstock.worker.task.engine import StartPutOffException, TaskEngine, TransactionLostException
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.engine import (
+    StartPutOffException,
+    TaskEngine,
+    TaskServices,
+    TaskSession,
+    TaskSpec,
+    TransactionLostException,
+)
 from penstock.worker.task.waiting import Hints, asks_again
 
 if TYPE_CHECKING:

@@ -1,10 +1,6 @@
 """The parts that source and sink tasks share.
 
-- ``TaskSlot`` (``slot``): one task of a worker, with its deadlines; ``TaskRequest`` (``slot``): the herder's request
-  for it; ``TaskEngine`` (``engine``): its thread and lifecycle.
-- ``TaskSpec``, ``TaskServices`` (``spec``): the parts that a task is made from; ``TaskSession`` (``spec``): the Spark
-  session as a task uses it; ``configs``: the configurations that a connector gives its tasks.
-- ``BoundedQueue`` (``bounded_queue``): the queue between two threads of a task; ``OverlappingBatches``, there too: two
-  batches in Spark at once.
-- ``task_waiting`` (``waiting``): the reason that a task waits, retried calls; ``plugin_metrics``: metrics of plugins.
+``TaskSlot`` (``slot``) is one task of a worker, with its deadlines; ``TaskEngine`` (``engine``) its thread and
+lifecycle, and ``TaskSession`` (``engine``) its Spark session. ``BoundedQueue`` (``bounded_queue``) parts its stages,
+``task_waiting`` (``waiting``) says what it waits for, and ``plugin_metrics`` has the metrics that plugins add.
 """

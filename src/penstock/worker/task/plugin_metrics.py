@@ -1,7 +1,7 @@
 """The metrics that connectors, tasks, converters, transforms and predicates add themselves.
 
 Main type: ``InstanceMetrics``, of one instance of a connector or task and of all its plugins; closed with it. The
-worker's own counts are in ``penstock.worker.factory.metrics`` and ``StartupCounts``.
+worker's own counts are in ``penstock.worker.task_metrics`` and ``StartupCounts``.
 
 Thread: any. A plugin's measurables run on the thread that reads the metrics; one that fails is logged and left out.
 

@@ -20,13 +20,12 @@ from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.model.payloads import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
-from penstock.worker.backfill.making import SinkBackfill, sink_ranges
-from penstock.worker.backfill.range_consumer import RangeConsumer
+from penstock.worker.backfill.planning import RangeConsumer, SinkBackfill, sink_ranges
 from penstock.worker.backfill.runs import Backfills, backfill_task
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 WAIT_S = 20.0

@@ -21,8 +21,8 @@ from penstock.model import ConnectorType
 from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRange, BackfillRequest
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
-from penstock.worker.backfill.making import BackfillPlanner
-from penstock.worker.task.configs import TASK_CLASS
+from penstock.worker.backfill.planning import BackfillPlanner
+from penstock.worker.task.slot import TASK_CLASS
 
 
 class AskedTask(SourceTask):

@@ -28,7 +28,7 @@ from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source import offset_commit
 from penstock.worker.source.offset_commit import CommitHooks, OffsetCommitter
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 from penstock.worker.task.waiting import RetryBackoff
 
 WAIT_S = 20.0

@@ -24,7 +24,7 @@ from penstock.model.payloads import PreviewLimits
 from penstock.pipeline.batch.source.frame_input import frame_to_records
 from penstock.worker.preview.fork_server import NICENESS
 from penstock.worker.preview.previewer import FirstRecords, SourceReaders
-from penstock.worker.preview.session import session_settings
+from penstock.worker.preview.process import session_settings
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from penstock.kafka.admin import NewTopic, plan_of
 from penstock.pipeline.batch.batches import PolledBatch, RecordError
 from penstock.settings.topics import parse_topic_creation
 from penstock.worker.source.batcher import Batcher, estimated_bytes
-from penstock.worker.source.conversion import rows_to_send, with_rows_replaced
+from penstock.worker.source.delivery import rows_to_send, with_rows_replaced
 from penstock.worker.source.offset_commit import OffsetCommitter
 from penstock.worker.source.submitted import Submission
 from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, SharedLoad

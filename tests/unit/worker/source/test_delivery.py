@@ -15,8 +15,7 @@ from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, ProduceBatch
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.source.conversion import Outgoing
-from penstock.worker.source.delivery import BatchProducer, SourceDelivery
+from penstock.worker.source.delivery import BatchProducer, Outgoing, SourceDelivery
 
 
 class Recorded(SourceTask):

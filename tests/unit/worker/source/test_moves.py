@@ -21,11 +21,11 @@ from penstock.model import State
 from penstock.model.states import Progress
 from penstock.stores.offsets import partition_identity
 from penstock.telemetry import Metrics
-from penstock.worker.factory.metrics import publish_source
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.source import offset_commit
 from penstock.worker.source.submitted import Moves, Submission, SubmittedOffsets
 from penstock.worker.task.bounded_queue import BatchLimits
+from penstock.worker.task_metrics import publish_source
 
 POLL, INTERVAL, CONNECTOR = TransactionBoundary.POLL, TransactionBoundary.INTERVAL, TransactionBoundary.CONNECTOR
 

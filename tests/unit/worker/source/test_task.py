@@ -58,8 +58,8 @@ from penstock.worker.source.offset_commit import CommitHooks, Committer, wants_m
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.source.transaction_boundaries import Boundaries, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
 
 
 class Reports:

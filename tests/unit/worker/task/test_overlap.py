@@ -18,7 +18,7 @@ from penstock.telemetry import BusyTimes
 from penstock.worker.errors.reporters import ErrorCounts
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import Batcher, TakenBatch
-from penstock.worker.source.conversion import Outgoing, SourceConverter
+from penstock.worker.source.delivery import Outgoing, SourceConverter
 from penstock.worker.task.bounded_queue import (
     SHARING,
     SHARING_BYTES,

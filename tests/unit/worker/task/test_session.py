@@ -15,8 +15,7 @@ from penstock.errors import (
     SparkUnavailableException,
 )
 from penstock.model import State
-from penstock.worker.task.engine import state_after
-from penstock.worker.task.spec import TaskSession
+from penstock.worker.task.engine import TaskSession, state_after
 
 ERROR = ValueError("refused")
 

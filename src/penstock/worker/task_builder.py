@@ -52,12 +52,11 @@ from penstock.stores.offsets import MemoryOffsetStore, OffsetReader
 from penstock.telemetry import Metrics, no_probe
 from penstock.telemetry.metrics import TRANSFORM_SECONDS_TOTAL
 from penstock.threads import NoThreadException, start_within
-from penstock.worker.backfill.making import SinkBackfill, range_consumer, subscription_of
-from penstock.worker.backfill.range_consumer import RangeConsumer
+from penstock.worker.backfill.planning import RangeConsumer, SinkBackfill, range_consumer, subscription_of
 from penstock.worker.backfill.reading import SourceBackfill, parts_task
 from penstock.worker.backfill.runs import BackfillTask
 from penstock.worker.bulk.engine import BulkEngine
-from penstock.worker.connector.offsets import OffsetProducer, SinkGroup, WorkerOffsets
+from penstock.worker.connector_offsets import OffsetProducer, SinkGroup, WorkerOffsets
 from penstock.worker.errors.reporters import (
     ConsumedMessage,
     DeadLetterQueue,
@@ -70,9 +69,6 @@ from penstock.worker.errors.reporters import (
     message_as_text,
 )
 from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
-from penstock.worker.factory.bulk import Chained, SinkChained, forget_bulk_runs, make_bulk, make_bulk_sink
-from penstock.worker.factory.instances import TaskParts, make_converters, make_parts, new_task
-from penstock.worker.factory.metrics import publish_sink, publish_source, withdraw
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.queues import SinkConsumer
@@ -81,11 +77,22 @@ from penstock.worker.source.delivery_guarantee import ConnectorOffsetReader, Sou
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import AT_ONCE, BatchLimits, SharedLoad
-from penstock.worker.task.configs import TASK_CLASS, load_class
+from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.slot import StateReport, TaskRequest, TaskRunner
-from penstock.worker.task.spec import TaskServices, TaskSession, TaskSpec
+from penstock.worker.task.slot import TASK_CLASS, StateReport, TaskRequest, TaskRunner, load_class
 from penstock.worker.task.waiting import RetryBackoff
+from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
+from penstock.worker.task_parts import (
+    Chained,
+    SinkChained,
+    TaskParts,
+    forget_bulk_runs,
+    make_bulk,
+    make_bulk_sink,
+    make_converters,
+    make_parts,
+    new_task,
+)
 
 log = logging.getLogger(__name__)
 TaskT = TypeVar("TaskT", bound=Task)

@@ -14,7 +14,7 @@ from penstock.errors import ConnectException, KafkaRetriableException, Retriable
 from penstock.model import State, TargetState
 from penstock.telemetry.waits import standstill_of
 from penstock.threads import NoThreadException
-from penstock.worker.connector.runner import ConnectorRunner, ConnectorSpec, RunnerSinkContext
+from penstock.worker.connector_runner import ConnectorRunner, ConnectorSpec, RunnerSinkContext
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.waiting import Retries, RetryBackoff
 

@@ -12,10 +12,10 @@ from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
 from penstock.worker.errors.tolerance import ErrorPolicy
-from penstock.worker.factory.metrics import publish_sink, withdraw
 from penstock.worker.sink import fetching as sink_threads
 from penstock.worker.source.exactly_once import TransactionSizes
 from penstock.worker.task.plugin_metrics import InstanceMetrics
+from penstock.worker.task_metrics import publish_sink, withdraw
 
 
 def test_a_sink_task_says_what_it_read_put_and_skipped_until_it_is_stopped() -> None:

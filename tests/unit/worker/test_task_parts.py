@@ -20,11 +20,11 @@ from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, InstalledPlugins, InvalidSettingsError, StandaloneSettings
 from penstock.telemetry import Metrics
-from penstock.worker.factory.instances import TaskParts, check_worker_converters, make_parts, new_task
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import (
     TaskRequest,
 )
+from penstock.worker.task_parts import TaskParts, check_worker_converters, make_parts, new_task
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 MINIMUM = {
