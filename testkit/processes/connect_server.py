@@ -20,7 +20,7 @@ import pyspark
 
 from penstock.broker import free_port
 from penstock.broker.process import OwnerGuard
-from penstock.pipeline.spark.driver.class_archive import archive_option
+from penstock.pipeline.spark.jvm import archive_option
 from testkit.spark_settings import QUICK_START
 
 START_TIMEOUT_S: Final = 240.0

@@ -21,7 +21,7 @@ from typing import Final, Self
 import pyspark
 
 from penstock.broker import free_port
-from penstock.pipeline.spark.driver.class_archive import archive_option
+from penstock.pipeline.spark.jvm import archive_option
 from testkit.spark_settings import QUICK_START
 
 SPARK_CLASS: Final = Path(pyspark.__file__).parent / "bin" / "spark-class"

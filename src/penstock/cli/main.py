@@ -86,7 +86,7 @@ def archive_spark_classes() -> None:
     Takes about a minute and 150 MB of the cache directory. Repeat this after an update of Java or PySpark.
     """
     from penstock.broker.jars import ArchiveFailedException
-    from penstock.pipeline.spark.driver.class_archive import archive_spark
+    from penstock.pipeline.spark.jvm import archive_spark
 
     try:
         click.echo(archive_spark())

@@ -27,7 +27,7 @@ from penstock.config import ConfigDef
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
 from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
-from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.java_text import java_class, java_class_of_value
 from penstock.pipeline.columns.layout import LayoutKind, logical_name, spark_type
 from penstock.pipeline.plan.step import (
     NOTHING,

@@ -22,7 +22,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, LambdaValidator, setting
 from penstock.data import STRING_SCHEMA, ConnectHeaders, Field, Header, Schema, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException, java_class_name
-from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, header_entry, with_headers
+from penstock.pipeline.batch.headers import HEADER_SCHEMAS, header_entry, with_headers
 from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, text_bound
 from penstock.pipeline.plan.frame_values import variant_of
 from penstock.pipeline.plan.map_structs import members_of

@@ -24,7 +24,7 @@ from penstock.config.java_pattern import compile_java
 from penstock.data import Schema, Struct
 from penstock.data.text import has_text_keys
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.java_classes import java_class_of_value
+from penstock.pipeline.columns.java_text import java_class_of_value
 from penstock.pipeline.plan.step import ColumnTransform, SideName, Step
 
 _ODD_KEY: Final = "A map in schemaless data has a key that is no string"

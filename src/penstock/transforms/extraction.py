@@ -21,7 +21,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, DataException, SchemaBuilderException, java_class_name
-from penstock.pipeline.columns.java_classes import java_class
+from penstock.pipeline.columns.java_text import java_class
 from penstock.pipeline.columns.layout import Layout, LayoutKind, unbounded
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of, object_member, object_side
 from penstock.pipeline.plan.step import (

@@ -35,7 +35,8 @@ from penstock.data import (
 )
 from penstock.data.parser import parse_decimal
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.java_text import java_class, java_class_of_value
+from penstock.pipeline.columns.json_text import literal
 from penstock.pipeline.columns.layout import (
     CLEAN_SCALAR,
     SCALAR,
@@ -47,7 +48,6 @@ from penstock.pipeline.columns.layout import (
     spark_type,
     text_bound,
 )
-from penstock.pipeline.columns.texts.json import literal
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of, object_column, object_side
 from penstock.pipeline.plan.step import (
     Branch,

@@ -27,9 +27,9 @@ from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.data.structs import null_refused
 from penstock.errors import DataException, java_class_name
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.columns.java_classes import java_class
+from penstock.pipeline.columns.java_text import java_class
+from penstock.pipeline.columns.json_text import literal
 from penstock.pipeline.columns.layout import Layout, LayoutKind, spark_type, unbounded
-from penstock.pipeline.columns.texts.json import literal
 from penstock.pipeline.plan.map_structs import Members, ValueDescription, members_of, object_column, object_side
 from penstock.pipeline.plan.step import (
     Branch,

@@ -18,7 +18,7 @@ from penstock.api.transform import R
 from penstock.config import AbstractConfig, Importance, LambdaValidator, NonNull, ValidList, ValidString, setting
 from penstock.data import NULL_VALUE, ConnectHeaders, Header, Schema, Values
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.header_columns import (
+from penstock.pipeline.batch.headers import (
     HEADER_SCHEMAS,
     SCHEMALESS_HEADER,
     header_entry,

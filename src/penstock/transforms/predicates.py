@@ -27,7 +27,7 @@ from penstock.config import (
     setting,
 )
 from penstock.config.java_pattern import compile_java
-from penstock.pipeline.columns.header_columns import has_header
+from penstock.pipeline.batch.headers import has_header
 from penstock.pipeline.plan.step import ColumnPredicate, Made, NameColumn, RecordColumns, Shape, StepPlan
 from penstock.pipeline.plan.topics import TopicPredicate
 from penstock.transforms.definition import JAVA, Definition, StockTransform, ensure_regex

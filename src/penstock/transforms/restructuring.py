@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from penstock.config import AbstractConfig, AnyNonDuplicate, Importance, LambdaValidator, ValidList, setting
 from penstock.data import Field, Schema, SchemaBuilder, Struct, Type
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.java_text import java_class, java_class_of_value
 from penstock.pipeline.columns.layout import Layout, LayoutKind, default_physical, logical_name, spark_type
 from penstock.pipeline.plan.map_structs import Members, ValueDescription, members_of
 from penstock.pipeline.plan.step import NameColumn, Shape, Side, SideName, StepFault, StepPlan

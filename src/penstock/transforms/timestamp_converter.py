@@ -22,20 +22,28 @@ from pyspark.sql import functions as F
 
 from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidator, Validator, ValidString, setting
 from penstock.data import Date, FarMoment, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
+from penstock.data.text import MILLIS_PER_DAY
 from penstock.errors import ConfigException, ConnectException, DataException
-from penstock.pipeline.columns.java_classes import java_class, java_class_of_value
+from penstock.pipeline.columns.date_parsing import CENTURY, DateParser
 from penstock.pipeline.columns.java_dates import (
-    DateParser,
+    COLUMNS,
     DatePatternError,
     PatternToken,
     compile_pattern,
     print_column,
     print_millis,
 )
-from penstock.pipeline.columns.java_dates.arithmetic import COLUMNS, MILLIS_PER_DAY
-from penstock.pipeline.columns.java_dates.parsing import CENTURY
-from penstock.pipeline.columns.layout import CLEAN_SCALAR, SCALAR, Layout, logical_name, text_bound
-from penstock.pipeline.columns.temporal import date_of_days, datetime_of_millis, time_of_millis
+from penstock.pipeline.columns.java_text import java_class, java_class_of_value
+from penstock.pipeline.columns.layout import (
+    CLEAN_SCALAR,
+    SCALAR,
+    Layout,
+    date_of_days,
+    datetime_of_millis,
+    logical_name,
+    text_bound,
+    time_of_millis,
+)
 from penstock.pipeline.plan.map_structs import ValueDescription, members_of
 from penstock.pipeline.plan.step import NameColumn, Shape, SideName, StepFault
 from penstock.transforms.definition import NullPointerError, StockTransform, null_replacement, pair, replaces_nulls

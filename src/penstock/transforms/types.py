@@ -36,14 +36,13 @@ from penstock.data import (
     java_double,
     java_float,
 )
-from penstock.data.text import Float32, java_decimal, nearest_float32, round_to_float32
+from penstock.data.text import MILLIS_PER_DAY, Float32, java_decimal, nearest_float32, round_to_float32
 from penstock.errors import ConfigException, DataException
-from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.pipeline.columns import expressions
+from penstock.pipeline.columns.date_parsing import ascii_digits_column
 from penstock.pipeline.columns.expressions import apart, rare
-from penstock.pipeline.columns.java_classes import java_class_of_value
 from penstock.pipeline.columns.java_dates import compile_pattern, print_column, print_millis
-from penstock.pipeline.columns.java_dates.arithmetic import MILLIS_PER_DAY
-from penstock.pipeline.columns.java_dates.parsing import ascii_digits_column
+from penstock.pipeline.columns.java_text import java_class_of_value
 from penstock.pipeline.columns.layout import CLEAN_SCALAR, Layout, LayoutKind, logical_name
 from penstock.pipeline.plan.frame_values import java_text
 from penstock.pipeline.plan.map_structs import ValueDescription
@@ -234,8 +233,8 @@ def _from_decimal(column: Column, schema: Schema, physical: Layout, target: Type
         return Casted(_from_number_column(column, target))
     data, scale = column.getField("unscaled"), column.getField("scale")
     if target in _FLOATS:
-        return Casted(decimals.java_text(data, scale).try_cast(SPARK_TYPES[target]))
-    whole = decimals.low_bits(data, scale)
+        return Casted(expressions.java_text(data, scale).try_cast(SPARK_TYPES[target]))
+    whole = expressions.low_bits(data, scale)
     return Casted(whole != 0 if target is Type.BOOLEAN else _narrowed(whole, target))
 
 
@@ -246,7 +245,7 @@ def _from_number_column(number: Column, target: Type) -> Column:
     # Java writes small fractions with an exponent; nothing comes before their point.
     plain = F.regexp_extract(number.cast("string"), "\\A(-?[0-9]*)(?:\\.[0-9]*)?\\z", 1).try_cast(_WIDE)
     whole = F.coalesce(plain, F.lit(0).cast(_WIDE))
-    wrapped = F.coalesce(whole.try_cast("bigint"), apart(whole, decimals.low_bits_of_number))
+    wrapped = F.coalesce(whole.try_cast("bigint"), apart(whole, expressions.low_bits_of_number))
     if target is Type.BOOLEAN:
         return F.when(number.isNotNull(), wrapped != 0)
     return F.when(number.isNotNull(), _narrowed(wrapped, target))

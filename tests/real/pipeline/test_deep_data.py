@@ -20,8 +20,8 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkB
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.columns.layout import VARIANT_ARROW
-from penstock.pipeline.columns.variant.writing import NO_KEYS, _write_array, encode
-from penstock.pipeline.spark.driver.prepared_plan import arrow_of
+from penstock.pipeline.columns.variant import NO_KEYS, _write_array, encode
+from penstock.pipeline.spark.prepared_plan import arrow_of
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow, pytest.mark.timeout(180)]

@@ -15,8 +15,8 @@ from pyspark import __version__
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from penstock.pipeline.spark.driver import prepared_plan as driver_plans
-from penstock.pipeline.spark.driver.prepared_plan import FEW_BATCHES, DriverPlan, PreparedQueries, driver_plan
+from penstock.pipeline.spark import prepared_plan as driver_plans
+from penstock.pipeline.spark.prepared_plan import FEW_BATCHES, DriverPlan, PreparedQueries, driver_plan
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java

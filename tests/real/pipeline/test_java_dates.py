@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import functions as F
 
-from penstock.pipeline.columns.java_dates import DateParser, compile_pattern, print_column
-from penstock.pipeline.columns.java_dates.printing import print_millis
+from penstock.pipeline.columns.date_parsing import DateParser
+from penstock.pipeline.columns.java_dates import compile_pattern, print_column, print_millis
 from penstock.pipeline.plan.step import NameColumn, unnamed
 from penstock.pipeline.spark.session import SparkRuntime
 

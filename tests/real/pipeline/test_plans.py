@@ -23,8 +23,8 @@ from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, Trans
 from penstock.pipeline.batch.sink.path import build_sink_pipeline
 from penstock.pipeline.batch.source.path import build_source_pipeline
 from penstock.pipeline.plan.step import ColumnConverter, ColumnPredicate, ColumnTransform
-from penstock.pipeline.spark.driver import prepared_plan as driver_calls
-from penstock.pipeline.spark.driver.prepared_plan import PreparedQuery
+from penstock.pipeline.spark import prepared_plan as driver_calls
+from penstock.pipeline.spark.prepared_plan import PreparedQuery
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
 from penstock.plugins.stock import STOCK

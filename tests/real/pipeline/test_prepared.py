@@ -15,7 +15,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.window import Window
 
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.spark.driver.prepared_plan import (
+from penstock.pipeline.spark.gate import Gate
+from penstock.pipeline.spark.prepared_plan import (
     FEW_BATCHES,
     SMALL_BYTES,
     PreparedQueries,
@@ -23,7 +24,6 @@ from penstock.pipeline.spark.driver.prepared_plan import (
     driver_plan,
     element,
 )
-from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java

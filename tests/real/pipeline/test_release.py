@@ -11,7 +11,7 @@ import pytest
 from py4j.java_gateway import JavaObject
 
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.spark.driver.prepared_plan import DriverPlan, release
+from penstock.pipeline.spark.prepared_plan import DriverPlan, release
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = pytest.mark.java

@@ -25,7 +25,7 @@ from penstock.data import (
     Timestamp,
     Type,
 )
-from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
+from penstock.pipeline.batch.headers import headers_column, headers_of_column
 from penstock.pipeline.columns.layout import LayoutKind, collectable, physical_of_spark, spark_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
 from penstock.pipeline.spark.session import SparkRuntime

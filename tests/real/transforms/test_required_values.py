@@ -15,8 +15,8 @@ from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, SchemaBuilder
 from penstock.pipeline.batch.batches import PipelineSpec
 from penstock.pipeline.batch.source.path import SourcePipeline
+from penstock.pipeline.columns.json_text import JsonText
 from penstock.pipeline.columns.layout import default_physical
-from penstock.pipeline.columns.texts.json import JsonText
 from penstock.pipeline.plan import step
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime

@@ -25,8 +25,7 @@ from penstock.data import (
     validate_value,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.variant.reading import decode_typed
-from penstock.pipeline.columns.variant.writing import encode, encode_typed
+from penstock.pipeline.columns.variant import decode_typed, encode, encode_typed
 from penstock.transforms.field_values import MaskFieldValue
 from penstock.transforms.timestamp_converter import TimestampConverterValue
 from penstock.transforms.types import CastValue

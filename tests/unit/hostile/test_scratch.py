@@ -9,8 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.spark.driver.jvm import classic_settings
-from penstock.pipeline.spark.scratch import SCRATCH_PREFIX, make_scratch, remove_scratch, remove_stale_scratch
+from penstock.pipeline.spark.jvm import (
+    SCRATCH_PREFIX,
+    classic_settings,
+    make_scratch,
+    remove_scratch,
+    remove_stale_scratch,
+)
 
 ENDED = 4_000_000
 
@@ -23,7 +28,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def left_behind(temporary: Path) -> Path:
     """The directory of a process that has ended."""
-    text = "from penstock.pipeline.spark.scratch import make_scratch; print(make_scratch())"
+    text = "from penstock.pipeline.spark.jvm import make_scratch; print(make_scratch())"
     env = {**os.environ, "TMPDIR": str(temporary)}
     done = subprocess.run([sys.executable, "-c", text], env=env, capture_output=True, text=True, check=True)
     return Path(done.stdout.strip())

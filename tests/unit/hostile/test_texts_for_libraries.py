@@ -26,7 +26,7 @@ from penstock.kafka.network.credentials import TokenException, fetch
 from penstock.kafka.settings.client import translate
 from penstock.kafka.settings.security import TokenSettings
 from penstock.kafka.settings.table import ClientKind
-from penstock.pipeline.columns.java_dates.pattern import DatePatternError, compile_pattern
+from penstock.pipeline.columns.java_dates import DatePatternError, compile_pattern
 from penstock.plugins import Plugins
 from penstock.settings.topics import require_valid_topics
 from penstock.telemetry.logs import Loggers

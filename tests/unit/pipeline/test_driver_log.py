@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from penstock.pipeline.spark.driver.jvm import _LogTail
+from penstock.pipeline.spark.jvm import _LogTail
 
 REASON = 'Exception in thread "main" org.apache.spark.SparkException: Master must either be yarn or start with spark'
 FRAMES = [f"\tat org.apache.spark.deploy.SparkSubmit{number}(SparkSubmit.scala:7)" for number in range(30)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.pipeline.spark.driver.jvm import classic_settings, launch_settings
+from penstock.pipeline.spark.jvm import classic_settings, launch_settings
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 import threading
 
-from penstock.pipeline.spark.driver.jvm import JvmProbe
+from penstock.pipeline.spark.jvm import JvmProbe
 
 
 def test_what_answers_is_alive() -> None:

@@ -4,7 +4,8 @@ from datetime import UTC, datetime
 
 import pytest
 
-from penstock.pipeline.columns.java_dates import DateParser, DatePatternError, compile_pattern, print_millis
+from penstock.pipeline.columns.date_parsing import DateParser
+from penstock.pipeline.columns.java_dates import DatePatternError, compile_pattern, print_millis
 
 MOMENT = 1483425001864
 

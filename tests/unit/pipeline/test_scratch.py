@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.pipeline.spark.driver.prepared_plan import scratch_file
+from penstock.pipeline.spark.prepared_plan import scratch_file
 
 READ = "import sys; print(open(sys.argv[1], 'rb').read().decode())"
 

@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.columns import layout as text_bounds
-from penstock.pipeline.columns.layout import bytes_of, has_byte, offsets_of, places_below, places_of
+from penstock.pipeline.columns import sizes as text_bounds
+from penstock.pipeline.columns.sizes import bytes_of, has_byte, offsets_of, places_below, places_of
 
 DATA = np.frombuffer(b'a"[{\\b"\x01c[d{"' * 3, np.uint8)
 

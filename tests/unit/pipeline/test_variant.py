@@ -12,16 +12,17 @@ from tests.generated import examples
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Date, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.variant_format import MAP_TAG
 from penstock.errors import DataException
-from penstock.pipeline.columns.variant import reading as variant_reading
-from penstock.pipeline.columns.variant import writing as variant
-from penstock.pipeline.columns.variant.reading import (
+from penstock.pipeline.columns import variant
+from penstock.pipeline.columns.variant import (
     DATE_TAG,
     DECIMAL_TAG,
     TIMESTAMP_TAG,
     decode,
     decode_typed,
+    encode,
+    encode_typed,
+    sort_keys,
 )
-from penstock.pipeline.columns.variant.writing import encode, encode_typed, sort_keys
 
 PERSON = (
     SchemaBuilder.struct().field("name", STRING_SCHEMA).field("ages", SchemaBuilder.array(INT32_SCHEMA).build()).build()
@@ -77,7 +78,7 @@ def test_any_schemaless_value_comes_back_as_it_was(value: object) -> None:
 )
 @examples(40)
 def test_pyspark_reads_what_we_write(value: object) -> None:
-    tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant_reading.TAGS
+    tagged = isinstance(value, dict) and len(value) == 1 and next(iter(value)) in variant.TAGS
     assert tagged or VariantVal(*encode(value)).toPython() == value
 
 

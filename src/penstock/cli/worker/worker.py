@@ -513,7 +513,7 @@ class ConnectWorker(ABC, Generic[W]):
         """Starts Spark, waits for the broker, opens the stores, and lets the herder serve; False when stopped first."""
         # Imported here: these modules bring Spark, Arrow and the Kafka client, which take seconds; REST answers in the
         # meantime.
-        from penstock.pipeline.spark.driver.jvm import choose_memory_pool
+        from penstock.pipeline.spark.jvm import choose_memory_pool
         from penstock.pipeline.spark.session import SparkRuntime
         from penstock.worker.backfill.planning import BackfillPlanner
         from penstock.worker.preview.previewer import Previewer

@@ -66,9 +66,18 @@ from penstock.converters.json.writing import json_column
 from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
-from penstock.pipeline.columns.layout import TextBound, bytes_of, lowest_bound, offsets_of, places_of, text_bound
-from penstock.pipeline.columns.sizes import MAX_LEVELS, MAX_SCHEMA_LEVELS, TOO_DEEP_SCHEMA, check_schema, exceeds
-from penstock.pipeline.columns.texts.json import JsonText, escaped, has_struct_default, joined
+from penstock.pipeline.columns.json_text import JsonText, escaped, has_struct_default, joined
+from penstock.pipeline.columns.layout import TextBound, lowest_bound, text_bound
+from penstock.pipeline.columns.sizes import (
+    MAX_LEVELS,
+    MAX_SCHEMA_LEVELS,
+    TOO_DEEP_SCHEMA,
+    bytes_of,
+    check_schema,
+    exceeds,
+    offsets_of,
+    places_of,
+)
 from penstock.pipeline.plan import map_structs
 from penstock.pipeline.plan.map_structs import as_struct
 from penstock.pipeline.plan.step import (

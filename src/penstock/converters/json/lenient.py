@@ -27,7 +27,8 @@ from pyspark.sql import types as T
 from penstock.converters.json.values import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
 from penstock.data.structs import null_refused
-from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.pipeline.columns import expressions
+from penstock.pipeline.columns.json_text import literal
 from penstock.pipeline.columns.layout import (
     SCALAR,
     UNSCALED,
@@ -41,8 +42,7 @@ from penstock.pipeline.columns.layout import (
     spark_type,
 )
 from penstock.pipeline.columns.sizes import anywhere
-from penstock.pipeline.columns.texts.json import literal
-from penstock.pipeline.columns.variant.reading import MAX_UNSCALED_BYTES
+from penstock.pipeline.columns.variant import MAX_UNSCALED_BYTES
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
@@ -321,7 +321,7 @@ class Lenient:
         return F.coalesce(positive, F.lit(0.0).cast(kind))
 
     def _decimal(self, column: Column, schema: Schema) -> Column:
-        number = decimals.plain_parts(self._number_text(column))
+        number = expressions.plain_parts(self._number_text(column))
         data = F.try_to_binary(_get(column, "string"), F.lit("base64"))
         scale = F.lit(decimal_scale(schema) or 0)
         encoded = F.when(data.isNotNull(), F.struct(data.alias("unscaled"), scale.cast("int").alias("scale")))
@@ -355,7 +355,9 @@ class Lenient:
                 self._told("Invalid type for Decimal, underlying representation should be numeric or bytes", column),
             )
             yield F.when(self._is_text(column), _bad_decimal(column, schema))
-            yield F.when(self._is_number(column) & decimals.is_beyond(self._number_text(column)), F.lit(LONG_DECIMAL))
+            yield F.when(
+                self._is_number(column) & expressions.is_beyond(self._number_text(column)), F.lit(LONG_DECIMAL)
+            )
             return
         if name == Timestamp.LOGICAL_NAME:
             told = "Invalid type for Timestamp, underlying representation should be integral"

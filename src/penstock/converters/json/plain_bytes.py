@@ -22,7 +22,7 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from penstock.pipeline.columns.layout import bytes_of, places_of
+from penstock.pipeline.columns.sizes import bytes_of, places_of
 
 MAX_NAME_LENGTH: Final = 50_000
 MAX_NUMBER_LENGTH: Final = 1_000

@@ -41,8 +41,9 @@ from penstock.converters.json.structs import (
     whole,
 )
 from penstock.data import Type
-from penstock.pipeline.columns.layout import TextBound, arrow_type, bytes_of, offsets_of, spark_type, with_bound
-from penstock.pipeline.columns.texts.values import java_texts, text_of
+from penstock.pipeline.columns.java_text import java_texts, text_of
+from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type, with_bound
+from penstock.pipeline.columns.sizes import bytes_of, offsets_of
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.map_structs import ValueDescription, as_struct, object_member, object_side
 from penstock.pipeline.plan.step import (

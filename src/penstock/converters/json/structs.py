@@ -34,16 +34,8 @@ from penstock.converters.json.lenient import layout_of
 from penstock.converters.json.plain_bytes import ShortcutMemory
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
-from penstock.pipeline.columns.layout import (
-    TextBound,
-    arrow_type,
-    bytes_of,
-    has_byte,
-    offsets_of,
-    places_below,
-    places_of,
-    with_bound,
-)
+from penstock.pipeline.columns.layout import TextBound, arrow_type, with_bound
+from penstock.pipeline.columns.sizes import bytes_of, has_byte, offsets_of, places_below, places_of
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.step import Side, Sorted
 

@@ -42,10 +42,10 @@ from penstock.data.text import (
     round_to_float32,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.java_classes import java_class_of_value
+from penstock.pipeline.columns.java_text import java_class_of_value
+from penstock.pipeline.columns.json_text import NULL_REQUIRED
 from penstock.pipeline.columns.layout import decimal_scale, logical_name
-from penstock.pipeline.columns.texts.json import NULL_REQUIRED
-from penstock.pipeline.columns.variant.reading import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
+from penstock.pipeline.columns.variant import MAX_UNSCALED_BYTES, MAX_UNSCALED_DIGITS
 
 
 class _Missing:

@@ -1,7 +1,7 @@
 """Writes typed columns as JSON messages with Arrow, in a fraction of the time of a Spark plan.
 
 Each part becomes a column of texts (numbers as Java prints them, escaped strings, bytes in base64), and one call joins
-the texts with the names of the fields. The result is the same as that of ``penstock.pipeline.columns.texts.json`` in
+the texts with the names of the fields. The result is the same as that of ``penstock.pipeline.columns.json_text`` in
 Spark. If a layout is not supported, or a value cannot be written, the plan writes all messages and reports the errors.
 
 Main function: ``json_column``. Thread: any; pure functions.
@@ -19,11 +19,12 @@ import pyarrow.compute as pc
 from penstock.converters.json.envelope import schema_text
 from penstock.converters.json.values import write_value
 from penstock.data import Schema, Struct, Time, Type
-from penstock.data.text import json_string
+from penstock.data.text import MILLIS_PER_DAY, json_string
 from penstock.errors import DataException
-from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound, bytes_of, has_byte, logical_name
-from penstock.pipeline.columns.texts.json import MILLIS_PER_DAY, has_struct_default
-from penstock.pipeline.columns.texts.values import float_texts
+from penstock.pipeline.columns.java_text import float_texts
+from penstock.pipeline.columns.json_text import has_struct_default
+from penstock.pipeline.columns.layout import Layout, LayoutKind, TextBound, logical_name
+from penstock.pipeline.columns.sizes import bytes_of, has_byte
 
 _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN))
 _FLOATS: Final = frozenset((Type.FLOAT32, Type.FLOAT64))

@@ -32,10 +32,10 @@ from penstock.data import Schema
 from penstock.errors import ConnectException, DataException, SparkOverdueException, SparkUnavailableException
 from penstock.pipeline.batch.batches import Failures, Stage, exception_of
 from penstock.pipeline.batch.groups import RecordGroup, group_records
+from penstock.pipeline.batch.headers import HEADER_SCHEMAS
 from penstock.pipeline.batch.row_path import attributes_of, columns_of, rebuilt_rows, sorted_rows
 from penstock.pipeline.batch.segments import Framed
 from penstock.pipeline.columns.expressions import spark_text
-from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS
 from penstock.pipeline.columns.layout import HEADERS_SPARK, physical_of_spark, spark_type
 from penstock.pipeline.columns.schemaless import field_columns
 from penstock.pipeline.plan.chain import GroupOutcome, collectable

@@ -27,9 +27,9 @@ from penstock.data import ConnectHeaders, Schema
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Failures, LazyColumns, Stage, Why
+from penstock.pipeline.batch.headers import headers_column, headers_of_column
 from penstock.pipeline.batch.segments import Classic, ColumnarSegment
 from penstock.pipeline.batch.transfer import ShippedRecords
-from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
 from penstock.pipeline.columns.layout import default_physical, unbounded
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan.chain import GroupOutcome

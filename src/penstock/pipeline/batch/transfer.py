@@ -35,7 +35,7 @@ from penstock.api import ConnectRecord, SinkFrame, SinkRecord, SourceRecord
 from penstock.data import Schema, Struct
 from penstock.errors import ConnectException, RetriableException
 from penstock.pipeline.batch.groups import RecordGroup
-from penstock.pipeline.columns.header_columns import headers_of_column
+from penstock.pipeline.batch.headers import headers_of_column
 from penstock.pipeline.columns.layout import bounded, unbounded
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan.chain import GroupOutcome

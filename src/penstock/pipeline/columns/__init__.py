@@ -1,13 +1,6 @@
 """The layout of values in columns, and Spark expressions over them.
 
-Start from:
-
-- ``Layout`` and ``spark_type`` (``layout``): the layout of a schema's values, in Arrow and in Spark.
-- ``to_arrow`` and ``from_arrow`` (``records``): Python's values to columns and back; ``frame_arrow``: the columns of a
-  frame cast to what a schema needs; ``variant``: schemaless values for frames.
-- ``texts``: Java's text of columns and of many values, and JSON.
-- ``decimal_columns``, ``header_columns``, ``temporal``, ``java_dates``: expressions over them.
-- ``cut_at`` (``sizes``): sizes of rows, positions at which to split a table, and limits on the depth of values.
-
-They are used in ``penstock.pipeline.plan``, ``penstock.transforms`` and ``penstock.converters``.
+Start from ``Layout`` (``layout``): the layout of a schema's values, in Arrow and in Spark. ``records`` makes columns
+of Python's values and back, ``frame_arrow`` casts the columns of frames, ``variant`` and ``schemaless`` have values
+without a schema. ``java_text``, ``json_text``, ``java_dates`` and ``date_parsing`` print and read as Java does.
 """

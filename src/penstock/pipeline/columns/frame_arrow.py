@@ -1,20 +1,17 @@
-"""Arrow columns of a frame task, cast to what their schemas need.
+"""Arrow columns of frames, cast to what their schemas need, and the union of two schemas.
 
-Main functions: ``fitted`` (a column with a schema) and ``schemaless`` (one without). The rule for both is that a cell
-is taken as the Python object it holds: it is written as a record task's record with that object would be. A column
-that its schema cannot hold without loss raises, and the error names the column, its type and the schema. What records
-lose is lost here too: digits of a time below the millisecond, and digits that a FLOAT32 has no room for.
+A cell is taken as the Python object it holds: it is written as a record task's record with that object would be. A
+column that its schema cannot hold without loss raises, and the error names the column, its type and the schema. What
+records lose is lost here too: digits of a time below the millisecond, and digits that a FLOAT32 has no room for.
 
-Whether there is something to do is seen by the column's type, once a batch; the usual column has the wanted type and
-is handed on as it is. Everything else is a cast in Arrow or NumPy, but for decimals of more than 38 digits and
-schemaless columns of other than plain types, which go through Python objects.
-
-Thread: pure functions.
+The usual column has the wanted type and is handed on as it is. Everything else is a cast in Arrow or NumPy, but for
+decimals of more than 38 digits and schemaless columns of other than plain types, which go through Python objects.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -22,9 +19,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api.arrow import is_bytes, is_list, is_text, is_variant, one_array
-from penstock.data import Date, Schema, Time, Timestamp, Type
+from penstock.data import Date, Field, Schema, Time, Timestamp, Type
+from penstock.data.text import MILLIS_PER_DAY
 from penstock.errors import ConnectException
-from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
+from penstock.pipeline.columns.expressions import TooManyDigits, decimals
 from penstock.pipeline.columns.layout import (
     DECIMAL,
     MAX_DECIMAL_DIGITS,
@@ -45,7 +43,6 @@ from penstock.pipeline.columns.records import to_arrow
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 _TICKS_PER_SECOND: Final = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
-_MILLIS_PER_DAY: Final = 86_400_000
 _INTEGERS: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64))
 _FLOATS: Final = frozenset((Type.FLOAT32, Type.FLOAT64))
 _UTC: Final = frozenset((None, "UTC", "Etc/UTC", "+00:00", "Z"))
@@ -148,7 +145,7 @@ def _timestamps(array: pa.Array) -> pa.Array | None:
     if pa.types.is_timestamp(kind):
         return _ticks(array, kind.unit, 1_000)
     if pa.types.is_date(kind):
-        return pc.multiply_checked(_dates(array).cast(pa.int64()), _MILLIS_PER_DAY)
+        return pc.multiply_checked(_dates(array).cast(pa.int64()), MILLIS_PER_DAY)
     return array.cast(pa.int64()) if pa.types.is_integer(kind) else None
 
 
@@ -164,7 +161,7 @@ def _dates(array: pa.Array) -> Any:
     if pa.types.is_date32(kind):
         return array.view(pa.int32())
     if pa.types.is_date64(kind):
-        return _divided(array.view(pa.int64()), _MILLIS_PER_DAY).cast(pa.int32())
+        return _divided(array.view(pa.int64()), MILLIS_PER_DAY).cast(pa.int32())
     if pa.types.is_timestamp(kind) and kind.tz in _UTC:
         ticks = array.view(pa.int64())
         per_day = _TICKS_PER_SECOND[kind.unit] * 86_400
@@ -421,3 +418,113 @@ def _readable(kind: pa.DataType) -> pa.DataType:
         value = kind.value_field.with_type(_readable(kind.value_type))
         return kind if value.type == kind.value_type else pa.large_list(value)
     return kind
+
+
+_MAX_PAIRS: Final = 1024
+#: From narrow to wide; each holds the numbers of those before it exactly.
+_INTEGERS_BY_WIDTH: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
+_FLOATS_BY_WIDTH: Final = (Type.FLOAT32, Type.FLOAT64)
+#: The narrowest type of floats that holds all integers of a type.
+_FLOAT_FOR: Final = {Type.INT8: Type.FLOAT32, Type.INT16: Type.FLOAT32, Type.INT32: Type.FLOAT64}
+
+
+@lru_cache(maxsize=_MAX_PAIRS)
+def union_of(first: Schema, second: Schema) -> Schema | None:
+    """The schema that holds the values of both; None where there is none.
+
+    Names have to be the same, so that a date joins no number and an order no customer. Of version, doc and parameters
+    the union has those of the first, and where it has none, of the second; a default stays if both have it.
+
+    >>> union_of(Schema(Type.INT32), Schema(Type.INT64, optional=True))
+    <Schema{INT64}>
+    >>> union_of(Schema(Type.INT64), Schema(Type.FLOAT64)) is None
+    True
+    """
+    if first == second:
+        return first
+    if first.name != second.name:
+        return None
+    kind = first.type if first.type is second.type else _wider(first, second)
+    if kind is None or (first.name is not None and _scale(first) != _scale(second)):
+        return None
+    key, value = None, None
+    fields = _fields(first, second) if kind is Type.STRUCT else ()
+    if fields is None:
+        return None
+    if kind is Type.MAP:
+        key = _inner(first.key_schema, second.key_schema)
+        if key is None:
+            return None
+    if kind in (Type.ARRAY, Type.MAP):
+        value = _inner(first.value_schema, second.value_schema)
+        if value is None:
+            return None
+    return Schema(
+        kind,
+        optional=first.optional or second.optional,
+        default=first.default if first.default == second.default else None,
+        name=first.name,
+        version=second.version if first.version is None else first.version,
+        doc=first.doc or second.doc,
+        parameters=_merged(first.parameters, second.parameters),
+        key_schema=key,
+        value_schema=value,
+        fields=fields,
+    )
+
+
+def _wider(first: Schema, second: Schema) -> Type | None:
+    if first.name is not None:
+        return None
+    one, other = first.type, second.type
+    for kinds in (_INTEGERS_BY_WIDTH, _FLOATS_BY_WIDTH):
+        if one in kinds and other in kinds:
+            return max(one, other, key=kinds.index)
+    whole, real = (one, other) if one in _FLOAT_FOR else (other, one)
+    if whole in _FLOAT_FOR and real in _FLOATS_BY_WIDTH:
+        return max(_FLOAT_FOR[whole], real, key=_FLOATS_BY_WIDTH.index)
+    return None
+
+
+def _scale(schema: Schema) -> str | None:
+    return (schema.parameters or {}).get("scale")
+
+
+def _inner(first: Schema | None, second: Schema | None) -> Schema | None:
+    return None if first is None or second is None else union_of(first, second)
+
+
+def _fields(first: Schema, second: Schema) -> tuple[Field, ...] | None:
+    """The fields of two structs, those of the first one in front; None where one of both cannot be joined."""
+    firsts = {field.name: field.schema for field in first.fields}
+    seconds = {field.name: field.schema for field in second.fields}
+    found: list[Schema] = []
+    names = [*firsts, *(name for name in seconds if name not in firsts)]
+    for name in names:
+        if name in firsts and name in seconds:
+            joined = union_of(firsts[name], seconds[name])
+            if joined is None:
+                return None
+            found.append(joined)
+        else:
+            found.append(_optional(firsts.get(name) or seconds[name]))
+    return tuple(Field(name, index, schema) for index, (name, schema) in enumerate(zip(names, found, strict=True)))
+
+
+def _optional(schema: Schema) -> Schema:
+    """The same for a field that may be missing. It has no default: missing is null."""
+    return Schema(
+        schema.type,
+        optional=True,
+        name=schema.name,
+        version=schema.version,
+        doc=schema.doc,
+        parameters=schema.parameters,
+        key_schema=schema.key_schema if schema.type is Type.MAP else None,
+        value_schema=schema.value_schema if schema.type in (Type.MAP, Type.ARRAY) else None,
+        fields=schema.fields if schema.type is Type.STRUCT else (),
+    )
+
+
+def _merged(first: Mapping[str, str] | None, second: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    return {**(second or {}), **(first or {})} or None

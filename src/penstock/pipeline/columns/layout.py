@@ -1,32 +1,20 @@
 """Connect schemas as column types: Connect ``Schema`` <-> Arrow type <-> Spark ``DataType``.
 
-Main types: ``Layout`` (how one frame lays a schema out; chosen per frame, recorded next to the schema) and
-``LayoutKind``. A schema does not fix its column type: a decimal that does not fit 38 digits, or a map with a null key,
-forces a wider form on the whole frame. ``default_physical`` is the narrow choice, ``widen`` joins two choices,
-``physical_of_*`` reads the choice back from a column.
-
-Every field is nullable at every depth: only the Connect schema says whether a value may be missing.
-``has_all_required`` checks that the required values inside the values of a batch are there: the rows of a frame are not
-validated, and plans are smaller without that check. One thing to know about variants: Spark 4.3's ``toArrow`` refuses a
-NULL in a column of them ("nulls in input cannot be viewed as non-nullable"), so a plan ends with ``collectable``, which
-puts the variant null there. Reading gives None for both.
-
-``bounded`` adds to a layout the bounds on the characters of a batch's strings, ``unbounded`` removes them. They are
-found from the bytes, which costs a twentieth of a microsecond a record; a string without escapes is written to JSON as
-it is, which saves several times that. ``bytes_of``, ``offsets_of``, ``has_byte``, ``places_of`` and ``places_below``
-look at the bytes of a batch.
-
-Thread: pure functions and immutable values, safe from any thread.
+A schema does not fix its column type: a decimal that does not fit 38 digits, or a map with a null key, forces a wider
+form on the whole frame. A ``Layout`` is chosen per frame and recorded next to the schema. Every field is nullable at
+every depth: only the Connect schema says whether a value may be missing. A layout may also bound the characters of a
+batch's strings, which is found from the bytes in a twentieth of a microsecond a record; a string without escapes is
+written to JSON as it is, which saves several times that.
 """
 
 from __future__ import annotations
 
 import decimal
 import enum
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from typing import Final, Protocol
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -35,8 +23,10 @@ from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from penstock.api.arrow import is_variant
-from penstock.data import Date, Decimal, Field, Schema, Time, Timestamp, Type
+from penstock.data import Date, Decimal, FarDate, FarTime, FarTimestamp, Field, Schema, Time, Timestamp, Type
+from penstock.data.text import MILLIS_PER_DAY
 from penstock.errors import DataException
+from penstock.pipeline.columns.sizes import bytes_of, has_byte
 
 #: Of a decimal column.
 MAX_DECIMAL_DIGITS: Final = 38
@@ -62,7 +52,7 @@ class LayoutKind(enum.Enum):
     OBJECT = "object"
     """Schemaless maps that have all the same keys, with values of the same kinds: a struct of them."""
     VARIANT = "variant"
-    """No schema (or values that deny their schema): see ``penstock.pipeline.columns.variant.writing``."""
+    """No schema (or values that deny their schema): see ``penstock.pipeline.columns.variant``."""
 
 
 class TextBound(enum.IntEnum):
@@ -445,12 +435,6 @@ def _has_all(schema: Schema | None, physical: Layout, chunk: pa.Array) -> bool:
 
 _FIRST_BEYOND_BMP = 0xF0
 _FIRST_PRINTABLE = 0x20
-#: The number of bytes that are scanned together.
-_BLOCK: Final = 256 * 1024
-
-
-class _Compare(Protocol):
-    def __call__(self, block: np.ndarray, /, *, out: np.ndarray) -> object: ...
 
 
 def bounded(physical: Layout, column: pa.Array | pa.ChunkedArray) -> Layout:
@@ -517,76 +501,6 @@ def _bounded(physical: Layout, chunks: list[pa.Array]) -> Layout:
     return replace(physical, children=tuple(parts))
 
 
-def bytes_of(chunk: pa.Array) -> np.ndarray:
-    """The bytes of all strings or binary values of a chunk, in a row; not copied."""
-    data = chunk.buffers()[2]
-    if data is None or not len(chunk):
-        return np.empty(0, np.uint8)
-    ends = offsets_of(chunk)
-    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-
-
-def offsets_of(chunk: pa.Array) -> np.ndarray:
-    """The offsets of strings or binary values of a chunk that is not empty: one more than there are values."""
-    width = np.int64 if pa.types.is_large_binary(chunk.type) or pa.types.is_large_string(chunk.type) else np.int32
-    return np.frombuffer(chunk.buffers()[1], width)[chunk.offset : chunk.offset + len(chunk) + 1]
-
-
-def has_byte(data: np.ndarray, byte: int) -> bool:
-    """True if a byte is among these."""
-    return any(marks.any() for _, marks in _marked(data, partial(np.equal, byte)))
-
-
-def places_of(data: np.ndarray, byte: int, *, mask: int = 0xFF) -> np.ndarray:
-    """Returns where a byte is among these, in order.
-
-    Args:
-        data: The bytes.
-        byte: The one that is looked for.
-        mask: Only these bits of each of them are compared.
-    """
-
-    def compare(block: np.ndarray, /, *, out: np.ndarray) -> None:
-        np.equal(block if mask == 0xFF else block & np.uint8(mask), byte, out=out)
-
-    return _places(data, compare)
-
-
-def places_below(data: np.ndarray, limit: int) -> np.ndarray:
-    """Returns where bytes are smaller than this one, in order."""
-    return _places(data, partial(np.greater, limit))
-
-
-def _places(data: np.ndarray, compare: _Compare) -> np.ndarray:
-    """The places of marked bytes, as integers of 32 bits where these suffice.
-
-    They are in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.
-    """
-    found = [(first, np.flatnonzero(marks)) for first, marks in _marked(data, compare) if marks.any()]
-    kind = np.dtype(np.int32 if len(data) < 1 << 31 else np.int64)
-    count = sum(len(places) for _, places in found)
-    made = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind) if count else np.empty(0, kind)
-    start = 0
-    for first, places in found:
-        np.add(places, first, out=made[start : start + len(places)], casting="same_kind")
-        start += len(places)
-    return made
-
-
-def _marked(data: np.ndarray, compare: _Compare) -> Iterator[tuple[int, np.ndarray]]:
-    """Marks bytes, block by block, each with the place of its first byte.
-
-    The marks of every block lie in the same memory, and so stay in the cache. For a whole batch they would be as large
-    as the batch, in pages that the system gives for this once. Blocks are not smaller, because each call gives Python's
-    lock away and may wait to have it back.
-    """
-    marks = np.empty(min(_BLOCK, len(data)), np.bool_)
-    for first in range(0, len(data), _BLOCK):
-        block = data[first : first + _BLOCK]
-        compare(block, out=marks[: len(block)])
-        yield first, marks[: len(block)]
-
-
 def _bound_of(data: np.ndarray) -> TextBound:
     if not len(data):
         return TextBound.CLEAN
@@ -594,3 +508,47 @@ def _bound_of(data: np.ndarray) -> TextBound:
         return TextBound.ANY
     escapes = data.min() < _FIRST_PRINTABLE or has_byte(data, ord('"')) or has_byte(data, ord("\\"))
     return TextBound.BMP if escapes else TextBound.CLEAN
+
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_FIRST_MILLIS: Final = (datetime(1, 1, 1, tzinfo=UTC) - EPOCH) // _MILLISECOND
+_LAST_MILLIS: Final = (datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC) - EPOCH) // _MILLISECOND
+_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
+_LAST_DAY: Final = date.max.toordinal()
+
+
+def datetime_of_millis(millis: int) -> datetime | FarTimestamp:
+    """Return the instant as an aware datetime (UTC), or a ``FarTimestamp`` outside of years 1 to 9999."""
+    return EPOCH + timedelta(0, 0, 0, millis) if _FIRST_MILLIS <= millis <= _LAST_MILLIS else FarTimestamp(millis)
+
+
+def time_of_millis(millis: int) -> time | FarTime:
+    """Return the time of day, or a ``FarTime`` where it is outside of one day."""
+    if not 0 <= millis < MILLIS_PER_DAY:
+        return FarTime(millis)
+    seconds, rest = divmod(millis, 1000)
+    return time(seconds // 3600, seconds // 60 % 60, seconds % 60, rest * 1000)
+
+
+def date_of_days(days: int) -> date | FarDate:
+    """Return the date, or a ``FarDate`` outside of years 1 to 9999."""
+    ordinal = days + _EPOCH_DAY
+    return date.fromordinal(ordinal) if 0 < ordinal <= _LAST_DAY else FarDate(days)
+
+
+def millis_of_datetime(value: datetime) -> int:
+    """Return milliseconds since 1970, rounded down; a datetime without zone is taken as UTC."""
+    aware = value if value.tzinfo is not None else value.replace(tzinfo=UTC)
+    return (aware - EPOCH) // _MILLISECOND
+
+
+def millis_of_time(value: time) -> int:
+    """Return milliseconds of the day, rounded down."""
+    return (value.hour * 3600 + value.minute * 60 + value.second) * 1000 + value.microsecond // 1000
+
+
+def days_of_date(value: date) -> int:
+    """Return days since 1970."""
+    return value.toordinal() - _EPOCH_DAY

@@ -1,6 +1,6 @@
 """Columns from records and back: lists of Python values <-> Arrow arrays.
 
-Main functions: ``to_arrow`` and ``from_arrow`` (the values of one schema). Headers are in ``header_columns``.
+Main functions: ``to_arrow`` and ``from_arrow`` (the values of one schema).
 
 Building a column never raises for one value: that value gets an error and its slot is null. Whether all values are
 right is found out in C where it can be (the set of their classes, then Arrow's own range checks); only when that fails
@@ -25,6 +25,7 @@ import pyarrow as pa
 from penstock.data import Date, FarDate, FarTime, FarTimestamp, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.data.structs import map_key
 from penstock.errors import DataException
+from penstock.pipeline.columns import variant
 from penstock.pipeline.columns.layout import (
     DECIMAL,
     MAX_DECIMAL_DIGITS,
@@ -36,24 +37,21 @@ from penstock.pipeline.columns.layout import (
     Layout,
     LayoutKind,
     arrow_type,
+    date_of_days,
+    datetime_of_millis,
+    days_of_date,
     decimal_scale,
     default_physical,
     has_plain_keys,
     is_decimal,
     logical_name,
-    physical_of_arrow,
-)
-from penstock.pipeline.columns.sizes import check_schema, value_too_deep
-from penstock.pipeline.columns.temporal import (
-    date_of_days,
-    datetime_of_millis,
-    days_of_date,
     millis_of_datetime,
     millis_of_time,
+    physical_of_arrow,
     time_of_millis,
 )
-from penstock.pipeline.columns.variant import writing as variant
-from penstock.pipeline.columns.variant.reading import decode, decode_typed, rescaled
+from penstock.pipeline.columns.sizes import check_schema, value_too_deep
+from penstock.pipeline.columns.variant import decode, decode_typed, rescaled
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

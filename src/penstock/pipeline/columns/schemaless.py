@@ -29,7 +29,7 @@ from penstock.api.frames.fields import ABSENT, WHOLE, is_object, marks_type
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import VARIANT_ARROW, VARIANT_FIELDS
 from penstock.pipeline.columns.sizes import value_too_deep
-from penstock.pipeline.columns.variant.writing import NO_KEYS, NULL_VALUE, encode
+from penstock.pipeline.columns.variant import NO_KEYS, NULL_VALUE, encode
 
 #: The largest number of distinct fields of a column's objects in a batch; with more they are maps in which each key
 #: differs.

@@ -1,25 +1,22 @@
-"""Limits of what columns hold: the sizes of rows, and the nesting of values and schemas.
+"""Limits of what columns hold: the sizes of rows, the nesting of values and schemas; and a scan of a column's bytes.
 
 A table may hold a text once for a thousand rows (a dictionary), and one row may be as large as all others together. So
-parts are not counted in rows, and not in the bytes that Arrow has for the whole. Main functions: ``cut_at`` (where a
-table is cut so that its parts stay small) and ``nbytes_of`` (all of its rows once they lie in memory by themselves).
+parts are not counted in rows, and not in the bytes that Arrow has for the whole.
 
 Python, Spark and Arrow go through nested data by recursion, each with its own limit, and exceeding one fails a whole
 batch. So a value that is nested too deeply is rejected individually before that. Schemaless data: ``MAX_LEVELS``, which
 is where Java's JSON parser stops. Python gets room for it (``make_room``), and the JVM larger stacks
-(``driver.jvm.JVM_OPTIONS``). Data with a schema: Spark's time for a plan grows with some power of the depth of its
+(``spark.jvm.JVM_OPTIONS``). Data with a schema: Spark's time for a plan grows with some power of the depth of its
 columns. Beyond ``PLAN_LEVELS`` a batch goes record by record where its task can (``penstock.pipeline.batch.groups``),
 and beyond ``MAX_SCHEMA_LEVELS`` its records are refused where it cannot.
-
-Thread: any; pure functions, except ``make_room``.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from functools import lru_cache
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -241,3 +238,82 @@ def _sums(sizes: np.ndarray) -> np.ndarray:
 def _has_length(kind: pa.DataType) -> bool:
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
+
+
+# ----------------------------------------------------------------------------------------------------- bytes of values
+#: The number of bytes that are scanned together.
+_BLOCK: Final = 256 * 1024
+
+
+class _Compare(Protocol):
+    def __call__(self, block: np.ndarray, /, *, out: np.ndarray) -> object: ...
+
+
+def bytes_of(chunk: pa.Array) -> np.ndarray:
+    """The bytes of all strings or binary values of a chunk, in a row; not copied."""
+    data = chunk.buffers()[2]
+    if data is None or not len(chunk):
+        return np.empty(0, np.uint8)
+    ends = offsets_of(chunk)
+    return np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+
+
+def offsets_of(chunk: pa.Array) -> np.ndarray:
+    """The offsets of strings or binary values of a chunk that is not empty: one more than there are values."""
+    width = np.int64 if pa.types.is_large_binary(chunk.type) or pa.types.is_large_string(chunk.type) else np.int32
+    return np.frombuffer(chunk.buffers()[1], width)[chunk.offset : chunk.offset + len(chunk) + 1]
+
+
+def has_byte(data: np.ndarray, byte: int) -> bool:
+    """True if a byte is among these."""
+    return any(marks.any() for _, marks in _marked(data, partial(np.equal, byte)))
+
+
+def places_of(data: np.ndarray, byte: int, *, mask: int = 0xFF) -> np.ndarray:
+    """Returns where a byte is among these, in order.
+
+    Args:
+        data: The bytes.
+        byte: The one that is looked for.
+        mask: Only these bits of each of them are compared.
+    """
+
+    def compare(block: np.ndarray, /, *, out: np.ndarray) -> None:
+        np.equal(block if mask == 0xFF else block & np.uint8(mask), byte, out=out)
+
+    return _places(data, compare)
+
+
+def places_below(data: np.ndarray, limit: int) -> np.ndarray:
+    """Returns where bytes are smaller than this one, in order."""
+    return _places(data, partial(np.greater, limit))
+
+
+def _places(data: np.ndarray, compare: _Compare) -> np.ndarray:
+    """The places of marked bytes, as integers of 32 bits where these suffice.
+
+    They are in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.
+    """
+    found = [(first, np.flatnonzero(marks)) for first, marks in _marked(data, compare) if marks.any()]
+    kind = np.dtype(np.int32 if len(data) < 1 << 31 else np.int64)
+    count = sum(len(places) for _, places in found)
+    made = np.frombuffer(pa.allocate_buffer(count * kind.itemsize), kind) if count else np.empty(0, kind)
+    start = 0
+    for first, places in found:
+        np.add(places, first, out=made[start : start + len(places)], casting="same_kind")
+        start += len(places)
+    return made
+
+
+def _marked(data: np.ndarray, compare: _Compare) -> Iterator[tuple[int, np.ndarray]]:
+    """Marks bytes, block by block, each with the place of its first byte.
+
+    The marks of every block lie in the same memory, and so stay in the cache. For a whole batch they would be as large
+    as the batch, in pages that the system gives for this once. Blocks are not smaller, because each call gives Python's
+    lock away and may wait to have it back.
+    """
+    marks = np.empty(min(_BLOCK, len(data)), np.bool_)
+    for first in range(0, len(data), _BLOCK):
+        block = data[first : first + _BLOCK]
+        compare(block, out=marks[: len(block)])
+        yield first, marks[: len(block)]

@@ -1,7 +1,7 @@
 """Values of frames as texts and as VARIANT: Java's ``String.valueOf`` of each value, and the binary format of Spark.
 
 Main functions: ``java_text``, for StringConverter and for text sinks; ``variant_of`` (a column with a schema, which is
-kept elsewhere) and ``variant_literal``, whose bytes are those of ``penstock.pipeline.columns.variant.writing``. Main
+kept elsewhere) and ``variant_literal``, whose bytes are those of ``penstock.pipeline.columns.variant``. Main
 types: ``AsText`` and ``AsVariant``, the last steps of pipelines whose tasks ask for this form.
 
 Not reproducible: the order of a ``HashMap`` with a schema (it prints in the order it was read), and what ``byte[]``
@@ -24,18 +24,17 @@ from pyspark.sql import functions as F
 from penstock.data import Date, Schema, Struct, Time, Timestamp, Type
 from penstock.data.text import MILLIS_PER_DAY, has_text_keys, hash_map_order
 from penstock.data.variant_format import MAP_TAG
-from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.pipeline.columns import expressions
 from penstock.pipeline.columns.expressions import rare
-from penstock.pipeline.columns.java_dates import compile_pattern, print_column
-from penstock.pipeline.columns.java_dates.usual import (
+from penstock.pipeline.columns.java_dates import (
     FIRST,
     LAST,
+    compile_pattern,
+    print_column,
 )
-from penstock.pipeline.columns.layout import Layout, LayoutKind, logical_name
-from penstock.pipeline.columns.temporal import millis_of_time
-from penstock.pipeline.columns.texts.json import joined, to_json
-from penstock.pipeline.columns.variant.reading import DECIMAL_TAG, TAGS, TIME_TAG
-from penstock.pipeline.columns.variant.writing import unscale, unscaled_bytes
+from penstock.pipeline.columns.json_text import joined, to_json
+from penstock.pipeline.columns.layout import Layout, LayoutKind, logical_name, millis_of_time
+from penstock.pipeline.columns.variant import DECIMAL_TAG, TAGS, TIME_TAG, unscale, unscaled_bytes
 from penstock.pipeline.plan.step import (
     SCHEMALESS_TEXT,
     Made,
@@ -185,7 +184,7 @@ def java_text(column: Column, schema: Schema | None, physical: Layout) -> Column
             text = F.substr(wrapped, F.lit(6), F.length(wrapped) - F.lit(6))
             return F.when(column.isNotNull(), text)
         case LayoutKind.UNSCALED:
-            return decimals.java_text(column.getField("unscaled"), column.getField("scale"))
+            return expressions.java_text(column.getField("unscaled"), column.getField("scale"))
         case LayoutKind.ARRAY:
             items = F.transform(column, lambda x: _inner(x, schema.value_schema, physical.children[0]))
             return F.concat(F.lit("["), F.array_join(items, ", "), F.lit("]"))

@@ -6,7 +6,7 @@ Records that crash every session become errors, for the error policy to handle; 
 that cannot be split, fails its task.
 
 Main function: ``in_parts`` (the search, without I/O). Main type: ``Apart`` (which batches of a task run there, and
-how). ``plan_output`` and ``frame_output`` run in the other process, see ``penstock.pipeline.spark.isolated_main``.
+how). ``plan_output`` and ``frame_output`` run in the other process, see ``penstock.pipeline.spark.isolated_session``.
 
 Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
 """
@@ -25,12 +25,12 @@ from pyspark import cloudpickle
 
 from penstock.errors import ConnectException, SparkOverdueException, SparkStoppedException
 from penstock.pipeline.columns.sizes import nbytes_of
-from penstock.pipeline.spark.isolated_main import raise_lost
 from penstock.pipeline.spark.isolated_session import (
     IsolatedSessionLostException,
     Loss,
     SessionOrder,
     goes_alone,
+    raise_lost,
 )
 
 if TYPE_CHECKING:

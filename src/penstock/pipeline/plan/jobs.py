@@ -7,7 +7,7 @@ Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so
 
 Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
 them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else; a plan that is used again is not
-planned again by Spark (``penstock.pipeline.spark.driver.prepared_plan``). Small groups share one job: one costs some
+planned again by Spark (``penstock.pipeline.spark.prepared_plan``). Small groups share one job: one costs some
 milliseconds whatever it does, and its first run many more, so fifty tables in one poll must not cost fifty plans. Each
 group keeps its own columns in the shared input, null in the rows of the others, and the output picks by the number of
 the group.
@@ -61,7 +61,9 @@ from penstock.pipeline.plan.isolated_jobs import (
 )
 from penstock.pipeline.plan.step import Shape
 from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
-from penstock.pipeline.spark.driver.prepared_plan import (
+from penstock.pipeline.spark.gate import Passage, Passing, PythonWork
+from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
+from penstock.pipeline.spark.prepared_plan import (
     DriverPlan,
     Mapped,
     PreparedQueries,
@@ -69,8 +71,6 @@ from penstock.pipeline.spark.driver.prepared_plan import (
     driver_plan,
     release,
 )
-from penstock.pipeline.spark.gate import Passage, Passing, PythonWork
-from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -23,8 +23,7 @@ from pyspark.sql import functions as F
 
 from penstock.data import Field, Schema, Type
 from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, arrow_type
-from penstock.pipeline.columns.variant.reading import TAGS
-from penstock.pipeline.columns.variant.writing import sort_keys
+from penstock.pipeline.columns.variant import TAGS, sort_keys
 from penstock.pipeline.plan.step import Side
 
 if TYPE_CHECKING:

@@ -71,7 +71,6 @@ class TopicRoute(Step):
         """The topic's new name."""
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         return StepPlan(shape, self._make, writes=frozenset({"topic"}))
 
     def _make(self, record: RecordColumns, keep: NameColumn) -> Made:

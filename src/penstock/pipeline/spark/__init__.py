@@ -1,16 +1,7 @@
-"""The Spark session, its JVM, and the execution of jobs.
+"""The Spark session, its JVM, and the execution of jobs; it does not know records.
 
-Start from:
-
-- ``SparkRuntime`` (``session``): starts the session, watches it, replaces it, and runs interrupted jobs again, as it
-  does jobs that failed for lack of file descriptors.
-- ``driver``: the JVM of a classic session, and fast ways to run plans on it. ``RemoteSession`` (``remote_session``): a
-  session on a Spark Connect server; ``scratch``: its temporary directory.
-- ``cluster`` and ``executors``: a session whose executors are processes of a cluster, and the watch over them.
-- ``MemoryBudget`` (``gate``): limits the session's memory for jobs; ``IsolatedSession`` (``isolated_session``,
-  and ``isolated_main`` in its process): a separate session, for batches that crashed the worker's.
-- ``Gate`` and ``Passing`` (``gate``): let tasks share a job. ``PythonWork``, there too: ends a task's jobs in Python
-  workers.
-
-``penstock.pipeline.plan`` makes the plans. This package does not know records.
+Start from ``SparkRuntime`` (``session``), which starts the session, watches it, replaces it, and runs interrupted jobs
+again. Jobs enter through ``gate``; ``prepared_plan`` runs plans with few calls to the JVM. The session is on a JVM of
+its own (``jvm``), a cluster (``cluster``) or a Spark Connect server (``remote_session``); ``isolated_session`` has a
+separate one for batches that crashed it.
 """

@@ -1,21 +1,21 @@
-"""A session in a separate process, for batches that crashed the worker's session.
+"""A Spark session in a separate process, for batches that crashed the worker's session.
 
 PySpark supports one session in a process, and a JVM that runs out of memory ends all its jobs. So a suspected batch
 runs in a separate session: the worker's session comes up again for all other batches, and only the separate session may
 crash. It is local, whatever the worker's master is, with the same memory.
 
-Main types: ``IsolatedSession`` (the worker's view of the process), ``SessionOrder`` (a request to it), ``Loss`` (the
-cause of a lost session), ``IsolatedSessionLostException``. ``goes_alone`` decides which batches are suspected. The
-other side is ``isolated_main``.
-
-Thread: any; orders run one after the other. ``isolated-idle`` ends an idle process.
+Thread: any; orders run one after the other. ``isolated-idle`` ends an idle process. In the process itself the main
+thread waits for orders and for the end; ``isolated-orders`` runs the orders.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
+import os
 import pickle
+import queue
 import socket
 import struct
 import subprocess
@@ -23,10 +23,17 @@ import sys
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from penstock.errors import ConnectException, SparkStoppedException
+from pyspark.errors import AnalysisException, PySparkException
+
+from penstock.errors import ConnectException, SparkStoppedException, stack_trace
+from penstock.pipeline.columns.expressions import spark_text
 from penstock.telemetry import waiting_for
+
+if TYPE_CHECKING:
+    from penstock.pipeline.spark.session import SparkRuntime
+
 
 log = logging.getLogger(__name__)
 
@@ -39,6 +46,8 @@ ORDER_S: Final = 300.0
 #: An unused process is ended, with its JVM, after this time.
 IDLE_S: Final = 60.0
 _LENGTH: Final = struct.Struct(">Q")
+#: Not ``-m``: classes of this module cross between the processes, and have to be those of its own name.
+_PROGRAM: Final = f"from {__name__} import main; main()"
 
 
 @dataclass(frozen=True)
@@ -181,7 +190,7 @@ class IsolatedSession:
         if self._socket is None:
             ours, theirs = socket.socketpair()
             ours.settimeout(ORDER_S)
-            command = [sys.executable, "-m", "penstock.pipeline.spark.isolated_main", str(theirs.fileno())]
+            command = [sys.executable, "-c", _PROGRAM, str(theirs.fileno())]
             with theirs:
                 # Signals to the worker's process group are the worker's; it ends when the worker's end of this does.
                 self._process = subprocess.Popen(
@@ -235,3 +244,60 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
             raise EOFError("the connection was closed")
         got += read
     return bytes(data)
+
+
+def main() -> None:
+    """Does orders in the other process until the connection ends, whatever the session is doing."""
+    from penstock.pipeline.spark.session import SparkRuntime
+
+    logging.basicConfig(level=logging.WARNING, format="[%(asctime)s] %(levelname)s [isolated] %(message)s (%(name)s)")
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    try:
+        conf, path = pickle.loads(receive(connection))
+        # Classes of authors are found where the worker found them.
+        sys.path[:] = path
+        runtime = SparkRuntime(conf)
+        orders: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+
+        def work() -> None:
+            while True:
+                send(connection, _answer(runtime, orders.get()))
+
+        threading.Thread(target=work, name="isolated-orders", daemon=True).start()
+        while True:
+            orders.put(receive(connection))
+    except (EOFError, OSError):
+        # Threads may stand in a call to a JVM that never answers; it ends when its standard input is closed.
+        os._exit(0)
+
+
+def _answer(runtime: SparkRuntime, data: bytes) -> bytes:
+    try:
+        order: SessionOrder = pickle.loads(data)
+        done: Any = getattr(importlib.import_module(order.module), order.function)(runtime, *order.arguments)
+        return pickle.dumps(("done", done))
+    except IsolatedSessionLostException as lost:
+        return pickle.dumps(("lost", lost.loss))
+    except Exception as error:
+        return pickle.dumps(("failed", _sendable(error)))
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or one with its text where it cannot cross: Spark's kind tells a wrong plan from a wrong value."""
+    if isinstance(error, PySparkException):
+        kind = AnalysisException if isinstance(error, AnalysisException) else PySparkException
+        return kind(spark_text(error))
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return ConnectException(stack_trace(error))
+    return error
+
+
+def raise_lost(loss: Loss) -> None:
+    """For ``SparkRuntime.run``: a job is not run again here.
+
+    Raises:
+        IsolatedSessionLostException: Always.
+    """
+    raise IsolatedSessionLostException(loss)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 from penstock.errors import SparkUnavailableException
-from penstock.pipeline.spark.driver.jvm import (
+from penstock.pipeline.spark.jvm import (
     DEFAULT_SETTINGS,
     REQUIRED_SETTINGS,
     JvmProbe,

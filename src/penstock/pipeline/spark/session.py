@@ -33,11 +33,10 @@ from penstock.errors import (
     SparkStoppedException,
     SparkUnavailableException,
 )
-from penstock.pipeline.spark.cluster import is_clustered, planned_cores
-from penstock.pipeline.spark.driver.jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
-from penstock.pipeline.spark.executors import TIMEOUT_S, ExecutorWatch, NoExecutorsException
+from penstock.pipeline.spark.cluster import TIMEOUT_S, ExecutorWatch, NoExecutorsException, is_clustered, planned_cores
 from penstock.pipeline.spark.gate import MemoryBudget
 from penstock.pipeline.spark.isolated_session import IsolatedSession, Loss
+from penstock.pipeline.spark.jvm import DriverJvm, JavaMissingException, SessionRefusedException, Silence, brief
 from penstock.pipeline.spark.remote_session import RemoteSession
 from penstock.telemetry import waiting_for
 from penstock.telemetry.logs import SeldomLog

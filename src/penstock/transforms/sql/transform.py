@@ -59,8 +59,8 @@ from penstock.config import AbstractConfig, ConfigDef, Importance, LambdaValidat
 from penstock.data import Date, Schema, SchemaBuilder, Timestamp, Type
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.batch.frames import TYPED, PlannedFrame
+from penstock.pipeline.batch.headers import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.columns.expressions import spark_text
-from penstock.pipeline.columns.header_columns import HEADER_SCHEMAS, SCHEMALESS_HEADER
 from penstock.pipeline.columns.layout import HEADERS_SPARK, logical_name, schema_of_spark
 from penstock.pipeline.plan.frame_values import get_field, null_variant
 from penstock.transforms.sql.checks import check_select, check_where, read, refuse_parsed

@@ -35,7 +35,7 @@ from penstock.kafka.producer.transaction import fence_producers
 from penstock.kafka.topic_log.log import MadeLog
 from penstock.model import ConnectorTaskId
 from penstock.model.states import Progress
-from penstock.pipeline.batch.source.frame_spark import misfit_of
+from penstock.pipeline.batch.source.frame_input import misfit_of
 from penstock.pipeline.spark.gate import PythonWork
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.telemetry import no_probe, waiting_for

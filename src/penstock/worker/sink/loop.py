@@ -25,7 +25,7 @@ from penstock.api import AnySinkTask, FrameSinkTask, SinkTask, TopicPartition
 from penstock.errors import ConnectException, OwnershipLostException, SparkStoppedException, SparkUnavailableException
 from penstock.kafka.consumer.consumer import Placement
 from penstock.pipeline.batch.sink.frames import empty_frame
-from penstock.pipeline.spark.driver.jvm import brief
+from penstock.pipeline.spark.jvm import brief
 from penstock.telemetry import waiting_for
 from penstock.worker.sink.context import ClockCall, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.sink.deliveries import (

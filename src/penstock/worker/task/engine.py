@@ -62,7 +62,7 @@ from penstock.model.runner_life import (
     step,
 )
 from penstock.model.states import Progress
-from penstock.pipeline.spark.driver.jvm import brief
+from penstock.pipeline.spark.jvm import brief
 from penstock.telemetry import log_context, no_probe, waiting_for
 from penstock.threads import OwnedThread, StopEvent
 from penstock.worker.errors.reporters import ErrorCounts

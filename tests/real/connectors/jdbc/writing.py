@@ -21,7 +21,7 @@ from penstock.connectors.jdbc.sink.task import JdbcSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.pipeline.columns.layout import VARIANT_FIELDS
 from penstock.pipeline.columns.schemaless import SchemalessColumn, column_of
-from penstock.pipeline.columns.variant.writing import encode
+from penstock.pipeline.columns.variant import encode
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 HERE = TopicPartition("t", 0)

@@ -16,7 +16,7 @@ from penstock.api.frames.fields import split_path
 from penstock.api.frames.variant_fields import Variants
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import UNSCALED_ARROW, VARIANT_ARROW, VARIANT_FIELDS
-from penstock.pipeline.columns.variant.writing import encode, unscale, unscaled_bytes
+from penstock.pipeline.columns.variant import encode, unscale, unscaled_bytes
 
 UTC = datetime.UTC
 EPOCH = datetime.datetime(1970, 1, 1, tzinfo=UTC)

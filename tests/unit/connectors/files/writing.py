@@ -15,7 +15,7 @@ from penstock.api import OffsetAndMetadata, SinkFrame, TopicPartition
 from penstock.connectors.files.sink.task import FileSinkTask
 from penstock.data import INT64_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.pipeline.columns.layout import VARIANT_FIELDS
-from penstock.pipeline.columns.variant.writing import encode
+from penstock.pipeline.columns.variant import encode
 
 VALUE = SchemaBuilder.struct().field("id", INT64_SCHEMA).field("name", OPTIONAL_STRING_SCHEMA).build()
 KIND = pa.struct([("id", pa.int64()), ("name", pa.string())])

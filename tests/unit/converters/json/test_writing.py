@@ -16,9 +16,9 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.json.writing import base64_texts, json_column, unscaled_bytes
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Struct, Time, Timestamp, Type
 from penstock.data.text import java_double, java_float
+from penstock.pipeline.columns.java_text import float_texts
 from penstock.pipeline.columns.layout import bounded
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.texts.values import float_texts
 from penstock.pipeline.plan.step import Side
 
 OPTIONAL = {kind: Schema(kind, optional=True) for kind in Type if kind not in (Type.ARRAY, Type.MAP, Type.STRUCT)}

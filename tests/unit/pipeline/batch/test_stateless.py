@@ -13,11 +13,10 @@ from penstock.config import ConfigDef
 from penstock.errors import ConnectException, DataException, SparkUnavailableException
 from penstock.pipeline.batch import groups as roads
 from penstock.pipeline.batch.batches import Failures, Why
-from penstock.pipeline.batch.python_workers import StatelessWork
 from penstock.pipeline.batch.segments import Classic, Stateless
-from penstock.pipeline.batch.stateless import Spreader
+from penstock.pipeline.batch.stateless import Spreader, StatelessWork
 from penstock.pipeline.batch.transfer import part_of_records
-from penstock.pipeline.spark.driver.prepared_plan import Mapped
+from penstock.pipeline.spark.prepared_plan import Mapped
 
 
 class Half(Transformation):

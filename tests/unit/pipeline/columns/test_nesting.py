@@ -11,8 +11,7 @@ from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.errors import DataException
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.sizes import MAX_LEVELS, MAX_SCHEMA_LEVELS, exceeds, is_deep, make_room
-from penstock.pipeline.columns.variant.reading import decode
-from penstock.pipeline.columns.variant.writing import encode
+from penstock.pipeline.columns.variant import decode, encode
 
 
 @pytest.fixture(autouse=True)

@@ -27,7 +27,7 @@ from penstock.data import (
     Type,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.header_columns import headers_column, headers_of_column
+from penstock.pipeline.batch.headers import headers_column, headers_of_column
 from penstock.pipeline.columns.layout import HEADERS_ARROW, LayoutKind, arrow_type
 from penstock.pipeline.columns.records import from_arrow, to_arrow
 

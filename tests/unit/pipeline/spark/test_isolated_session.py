@@ -25,12 +25,12 @@ from penstock.pipeline.plan.isolated_jobs import (
 )
 from penstock.pipeline.plan.jobs import _nulls
 from penstock.pipeline.spark.gate import MemoryBudget, PythonWork, shares
-from penstock.pipeline.spark.isolated_main import _sendable
 from penstock.pipeline.spark.isolated_session import (
     SUSPECT_BYTES,
     IsolatedSessionLostException,
     Loss,
     SessionOrder,
+    _sendable,
     goes_alone,
 )
 from penstock.telemetry import waits

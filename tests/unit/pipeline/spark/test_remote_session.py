@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from penstock.errors import SparkUnavailableException
-from penstock.pipeline.spark.driver.jvm import SessionRefusedException
+from penstock.pipeline.spark.jvm import SessionRefusedException
 from penstock.pipeline.spark.remote_session import RemoteSession
 
 

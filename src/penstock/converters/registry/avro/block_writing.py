@@ -29,9 +29,9 @@ from penstock.converters.registry.avro.forms import (
 from penstock.converters.registry.avro.values import branch_for, fits
 from penstock.converters.registry.wire import Pieces, WritableRows
 from penstock.data import Decimal, Schema, Time, Type
+from penstock.data.text import MILLIS_PER_DAY
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.sizes import exceeds
-from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 from penstock.pipeline.plan.step import WrittenAtOnce
 
 #: More bytes do not fit 32-bit offsets.

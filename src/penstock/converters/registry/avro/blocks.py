@@ -20,7 +20,8 @@ import pyarrow as pa
 from penstock.converters.registry.avro.forms import AvroOptions, AvroType, is_map_entry, only_member
 from penstock.converters.registry.wire import Cursors, Source
 from penstock.data import Schema, Time, Type
-from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
+from penstock.data.text import MILLIS_PER_DAY
+from penstock.pipeline.columns.expressions import TooManyDigits, decimals
 from penstock.pipeline.columns.layout import (
     MAX_DECIMAL_DIGITS,
     LayoutKind,
@@ -31,7 +32,6 @@ from penstock.pipeline.columns.layout import (
     logical_name,
 )
 from penstock.pipeline.columns.sizes import exceeds
-from penstock.pipeline.columns.temporal import MILLIS_PER_DAY
 
 _INT_BITS: Final = 31
 #: The number of items of each message that are always read here ..

@@ -31,13 +31,12 @@ from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.row_path import side_values
 from penstock.pipeline.batch.source.frame_input import headers_of_wire
-from penstock.pipeline.columns.frame_arrow import fitted
+from penstock.pipeline.columns.frame_arrow import fitted, union_of
+from penstock.pipeline.columns.java_text import text_of
 from penstock.pipeline.columns.layout import VARIANT_FIELDS, Layout, LayoutKind, holds_unscaled, logical_name
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.columns.schema_union import union_of
 from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, column_of
-from penstock.pipeline.columns.texts.values import text_of
-from penstock.pipeline.columns.variant.writing import NULL_VALUE
+from penstock.pipeline.columns.variant import NULL_VALUE
 from penstock.pipeline.plan.chain import OTHERS, GroupOutcome, ShapeGroup, Staged
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, SideName, Split
 

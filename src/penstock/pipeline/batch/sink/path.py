@@ -43,7 +43,7 @@ from penstock.pipeline.batch.groups import (
     why_messages_in_rows,
     why_rows,
 )
-from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter
+from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter, headers_column
 from penstock.pipeline.batch.row_path import (
     OneSide,
     Rows,
@@ -80,7 +80,6 @@ from penstock.pipeline.batch.sink.frames import (
 from penstock.pipeline.batch.sink.records import MessageReader, beside_of_messages
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_records, parts_of_outcomes
-from penstock.pipeline.columns.header_columns import headers_column
 from penstock.pipeline.columns.schemaless import KnownTypes
 from penstock.pipeline.columns.sizes import make_room
 from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup, Staged, unchanged

@@ -14,9 +14,9 @@ import pyarrow as pa
 from penstock.api import ConnectRecord, SinkRecord, TimestampType
 from penstock.data import ConnectHeaders, Schema
 from penstock.pipeline.batch.batches import Stage
+from penstock.pipeline.batch.headers import headers_of_column
 from penstock.pipeline.batch.row_path import Rows, merged, side_values, transformed
 from penstock.pipeline.batch.transfer import Values, packed
-from penstock.pipeline.columns.header_columns import headers_of_column
 from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, ReadAtOnce, Shape, SideName
 

@@ -1,9 +1,7 @@
 """Frames that tasks made: a ``SourceFrame``'s Arrow table or Spark DataFrame as a group of the pipeline.
 
-Main functions: ``columns_of_table``, ``columns_of_dataframe``, and ``frame_to_records`` for steps that work record by
-record. Main type: ``FrameColumns``.
-
-Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
+Spark columns are cast to the types of their schemas by expressions, the counterpart of ``frame_arrow``: types are
+checked when the plan is made, values when it runs; a value that its schema cannot hold ends the job.
 """
 
 from __future__ import annotations
@@ -14,27 +12,332 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import pyarrow as pa
+from pyspark.sql import functions as F
+from pyspark.sql import types as T
 
 from penstock.api import SourceFrame, SourceRecord
 from penstock.api.arrow import connect_schema, is_variant, one_array
-from penstock.data import ConnectHeaders, Field, Header, Schema, Timestamp, Type
+from penstock.data import ConnectHeaders, Date, Field, Header, Schema, Time, Timestamp, Type
+from penstock.data.text import MILLIS_PER_DAY
+from penstock.data.variant_format import MAP_TAG
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batch.batches import WIRE_HEADERS, LazyColumns
 from penstock.pipeline.batch.groups import side_column
-from penstock.pipeline.batch.source.frame_spark import fitted_column, schemaless_column
+from penstock.pipeline.batch.headers import of_wire, wire_to_column
 from penstock.pipeline.batch.transfer import Same, Values
-from penstock.pipeline.columns.frame_arrow import fitted, plain_schemaless, python_values
-from penstock.pipeline.columns.header_columns import of_wire, wire_to_column
-from penstock.pipeline.columns.layout import HEADERS_SPARK, SCALAR, bounded, collectable, schema_of_spark
+from penstock.pipeline.columns.frame_arrow import (
+    fitted,
+    joined,
+    named,
+    plain_schemaless,
+    python_values,
+    unfit,
+    unfit_fields,
+)
+from penstock.pipeline.columns.layout import (
+    DECIMAL,
+    HEADERS_SPARK,
+    SCALAR,
+    UNSCALED,
+    UNSCALED_SPARK,
+    Layout,
+    LayoutKind,
+    bounded,
+    collectable,
+    decimal_scale,
+    default_physical,
+    has_plain_keys,
+    is_decimal,
+    logical_name,
+    schema_of_spark,
+    spark_type,
+)
 from penstock.pipeline.columns.records import from_arrow
-from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side
+from penstock.pipeline.columns.variant import DATE_TAG, TIME_TAG, TIMESTAMP_TAG
+from penstock.pipeline.plan.frame_values import null_variant
+from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, SCHEMALESS_TEXT, Shape, Side
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column as SparkColumn
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType
 
-Column: TypeAlias = pa.Array | pa.ChunkedArray
+
+_INTEGERS: Final = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+_FLOATS: Final = (T.FloatType, T.DoubleType)
+_TEXTS: Final = (T.StringType, T.CharType, T.VarcharType)
+_NUMBERS: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.FLOAT32, Type.FLOAT64))
+#: The beginning of the errors of these expressions; users' own plans may raise, too.
+_MISFIT: Final = 'The column "'
+_MISFIT_END: Final = "a value cannot be held without loss"
+
+
+def misfit_of(error: Exception) -> ConnectException | None:
+    """The error of a column that does not fit its schema, if a job failed for one of its values."""
+    text = str(error)
+    start, end = text.find(_MISFIT), text.find(_MISFIT_END)
+    return ConnectException(text[start : end + len(_MISFIT_END)]) if 0 <= start < end else None
+
+
+# ------------------------------------------------------------------------------------------------------ with a schema
+def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout]:
+    """Casts a column to its schema; returns it with its layout.
+
+    Args:
+        column: The values.
+        kind: Their type.
+        schema: Their schema.
+        path: The name of the column in messages.
+
+    Raises:
+        ConnectException: The column's type does not fit the schema.
+    """
+    layout = default_physical(schema)
+    wanted = spark_type(schema, layout)
+    if kind.simpleString() == wanted.simpleString():
+        return column, layout
+    if isinstance(kind, T.NullType):
+        return column.cast(wanted), layout
+    try:
+        made = _cast(column, kind, schema, path)
+    except ValueError as error:
+        raise unfit(path, kind.simpleString(), schema, error) from error
+    if made is None:
+        raise unfit(path, kind.simpleString(), schema)
+    return made
+
+
+def _cast(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout] | None:
+    """Casts a column to its schema; None if values of its type are never values of the schema."""
+
+    def checked(made: Column, bad: Column) -> Column:
+        told = f'{_MISFIT}{path}" of a SourceFrame has the type {kind.simpleString()}, which does not fit '
+        return F.when(bad, F.raise_error(F.lit(f"{told}{named(schema)}: {_MISFIT_END}"))).otherwise(made)
+
+    name = logical_name(schema)
+    if name is not None and not is_decimal(schema):
+        made = _TEMPORAL_CASTS[name](column, kind, checked)
+        return None if made is None else (made, SCALAR)
+    match schema.type:
+        case Type.BYTES if is_decimal(schema):
+            return _decimal(column, kind, schema, checked)
+        case Type.ARRAY if isinstance(kind, T.ArrayType):
+            items, layout = _mapped(column, kind.elementType, schema.value_schema, f"{path}[]")
+            return items, Layout(LayoutKind.ARRAY, (layout,))
+        case Type.MAP:
+            return _map(column, kind, schema, path)
+        case Type.STRUCT if isinstance(kind, T.StructType):
+            return _struct(column, kind, schema, path)
+        case Type.STRING if isinstance(kind, _TEXTS):
+            return column.cast("string"), SCALAR
+        case wanted if wanted in _NUMBERS and isinstance(kind, (*_INTEGERS, *_FLOATS)):
+            return _number(column, kind, spark_type(schema), checked), SCALAR
+        case _:
+            return None
+
+
+_Checked = Callable[["Column", "Column"], "Column"]
+
+
+def _number(column: Column, kind: T.DataType, wanted: T.DataType, checked: _Checked) -> Column:
+    order: list[type[T.DataType]] = [*_INTEGERS, *_FLOATS]
+    made = column.try_cast(wanted)
+    if isinstance(kind, _FLOATS) and isinstance(wanted, _FLOATS):
+        return made
+    is_wider = order.index(type(kind)) < order.index(type(wanted))
+    if is_wider and isinstance(wanted, _INTEGERS):
+        return made
+    back = made.try_cast(kind)
+    return checked(made, column.isNotNull() & ~F.coalesce(back == column, F.lit(False)))
+
+
+def _integer(column: Column, kind: T.DataType, wanted: T.DataType, checked: _Checked) -> Column | None:
+    if not isinstance(kind, _INTEGERS):
+        return None
+    return column if type(kind) is type(wanted) else _number(column, kind, wanted, checked)
+
+
+def _timestamp(column: Column, kind: T.DataType, checked: _Checked) -> Column | None:
+    if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
+        # The worker's session uses UTC; Spark rounds down here.
+        return F.unix_millis(column.cast("timestamp"))
+    if isinstance(kind, T.DateType):
+        return F.unix_date(column).cast("bigint") * F.lit(MILLIS_PER_DAY).cast("bigint")
+    return _integer(column, kind, T.LongType(), checked)
+
+
+def _time(column: Column, kind: T.DataType, checked: _Checked) -> Column | None:
+    if isinstance(kind, T.TimeType):
+        return F.time_to_millis(column).cast("int")
+    return _integer(column, kind, T.IntegerType(), checked)
+
+
+def _date(column: Column, kind: T.DataType, checked: _Checked) -> Column | None:
+    if isinstance(kind, T.DateType):
+        return F.unix_date(column)
+    if isinstance(kind, (T.TimestampType, T.TimestampNTZType)):
+        day = column.cast("date")
+        return checked(F.unix_date(day), day.cast(kind) != column)
+    return _integer(column, kind, T.IntegerType(), checked)
+
+
+_TEMPORAL_CASTS: Final = {Timestamp.LOGICAL_NAME: _timestamp, Time.LOGICAL_NAME: _time, Date.LOGICAL_NAME: _date}
+
+
+def _decimal(column: Column, kind: T.DataType, schema: Schema, checked: _Checked) -> tuple[Column, Layout] | None:
+    if kind.simpleString() == UNSCALED_SPARK.simpleString():
+        return column, UNSCALED
+    if not isinstance(kind, (T.DecimalType, *_INTEGERS)):
+        return None
+    if default_physical(schema) != DECIMAL:
+        raise ValueError(f"Spark has no decimals of the scale {decimal_scale(schema)}")
+    made = column.try_cast(spark_type(schema, DECIMAL))
+    bad = column.isNotNull() & ~F.coalesce(made.try_cast(kind) == column, F.lit(False))
+    return checked(made, bad), DECIMAL
+
+
+def _mapped(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Layout]:
+    """Casts each item of an array."""
+    layouts: list[Layout] = []
+
+    def cast(one: Column) -> Column:
+        made, layout = _member(one, kind, schema, path)
+        layouts.append(layout)
+        return made
+
+    return F.transform(column, cast), layouts[0]
+
+
+def _member(column: Column, kind: T.DataType, schema: Schema | None, path: str) -> tuple[Column, Layout]:
+    if schema is not None:
+        return fitted_column(column, kind, schema, path)
+    return F.coalesce(_object(column, kind, path), null_variant()), SCHEMALESS.physical
+
+
+def _map(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout] | None:
+    if isinstance(kind, T.MapType):
+        types = {"key": kind.keyType, "value": kind.valueType}
+        column = F.map_entries(column)
+    elif isinstance(kind, T.ArrayType) and isinstance(kind.elementType, T.StructType):
+        types = {field.name: field.dataType for field in kind.elementType}
+    else:
+        return None
+    if sorted(types) != ["key", "value"]:
+        return None
+    layouts: list[Layout] = []
+
+    def pair(one: Column) -> Column:
+        key, key_layout = _member(one.getField("key"), types["key"], schema.key_schema, f"{path}{{key}}")
+        value, layout = _member(one.getField("value"), types["value"], schema.value_schema, f"{path}{{value}}")
+        layouts.extend((key_layout, layout))
+        return F.struct(key.alias("key"), value.alias("value"))
+
+    entries = F.transform(column, pair)
+    plain = isinstance(kind, T.MapType) and has_plain_keys(schema)
+    physical = Layout(LayoutKind.MAP if plain else LayoutKind.ENTRIES, (layouts[0], layouts[1]))
+    return (F.map_from_entries(entries) if plain else entries), physical
+
+
+def _struct(column: Column, kind: T.StructType, schema: Schema, path: str) -> tuple[Column, Layout]:
+    if problem := unfit_fields(kind.names, schema):
+        raise ValueError(problem)
+    if not schema.fields:
+        return column, Layout(LayoutKind.STRUCT)
+    types = {field.name: field.dataType for field in kind}
+    members: list[Column] = []
+    layouts: list[Layout] = []
+    for field in schema.fields:
+        there = field.name in types
+        member = column.getField(field.name) if there else F.lit(None)
+        made, layout = fitted_column(
+            member, types.get(field.name, T.NullType()), field.schema, joined(path, field.name)
+        )
+        members.append(made.alias(field.name))
+        layouts.append(layout)
+    return F.when(column.isNotNull(), F.struct(*members)), Layout(LayoutKind.STRUCT, tuple(layouts))
+
+
+# -------------------------------------------------------------------------------------------------- without a schema
+def schemaless_column(column: Column, kind: T.DataType, path: str) -> tuple[Side, Column]:
+    """Returns a column without schema, and its properties: cells become the values of their Python objects.
+
+    Raises:
+        ConnectException: Connect has no values of this type.
+    """
+    for classes, schema_type, wanted in _PLAIN_KINDS:
+        if isinstance(kind, classes):
+            fitting = column if kind.simpleString() == wanted else column.cast(wanted)
+            return Side(None, SCALAR, Schema(schema_type, optional=True)), fitting
+    if isinstance(kind, T.NullType):
+        return SCHEMALESS_TEXT, column.cast("string")
+    return SCHEMALESS, _object(column, kind, path)
+
+
+_PLAIN_KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], Type, str], ...]] = (
+    (_TEXTS, Type.STRING, "string"),
+    (_INTEGERS, Type.INT64, "bigint"),
+    (_FLOATS, Type.FLOAT64, "double"),
+    ((T.BooleanType,), Type.BOOLEAN, "boolean"),
+    ((T.BinaryType,), Type.BYTES, "binary"),
+)
+
+
+def _object(column: Column, kind: T.DataType, path: str, *, tagged: bool = False) -> Column:
+    """A column as VARIANT, NULL for null.
+
+    Args:
+        column: The values.
+        kind: Their type.
+        path: The name of the column in messages.
+        tagged: True if a value without JSON is in an array with values of other kinds, which would hide it.
+    """
+
+    def inside(one: Column, inner: T.DataType, *, beside: bool = tagged) -> Column:
+        return F.coalesce(_object(one, inner, path, tagged=beside), null_variant())
+
+    def marked(tag: str, content: Column) -> Column:
+        return F.when(column.isNotNull(), F.to_variant_object(F.struct(content.cast("variant").alias(tag))))
+
+    match kind:
+        case T.VariantType():
+            return column
+        case T.NullType():
+            return F.lit(None).cast("variant")
+        case T.DecimalType() if not tagged:
+            return column.cast("variant")
+        case T.DateType():
+            return marked(DATE_TAG, F.unix_date(column)) if tagged else column.cast("variant")
+        case T.TimestampType() | T.TimestampNTZType():
+            instant = column.cast("timestamp")
+            return marked(TIMESTAMP_TAG, F.unix_micros(instant)) if tagged else instant.cast("variant")
+        case T.TimeType():
+            return marked(TIME_TAG, F.time_to_millis(column))
+        case T.ArrayType():
+            return F.transform(column, lambda one: inside(one, kind.elementType)).cast("variant")
+        case T.MapType() if isinstance(kind.keyType, _TEXTS):
+            return F.to_variant_object(F.transform_values(column, lambda _, one: inside(one, kind.valueType)))
+        case T.MapType():
+
+            def pair(one: Column) -> Column:
+                parts = [(one.getField("key"), kind.keyType), (one.getField("value"), kind.valueType)]
+                return F.array(*[inside(part, inner, beside=True) for part, inner in parts]).cast("variant")
+
+            return marked(MAP_TAG, F.transform(F.map_entries(column), pair))
+        case T.StructType() if not kind.fields:
+            return F.when(column.isNotNull(), F.parse_json(F.lit("{}")))
+        case T.StructType():
+            members = [inside(column.getField(field.name), field.dataType).alias(field.name) for field in kind]
+            return F.when(column.isNotNull(), F.to_variant_object(F.struct(*members)))
+    for classes, _, wanted in _PLAIN_KINDS:
+        if isinstance(kind, classes):
+            return column.cast(wanted).cast("variant")
+    where = ", in a map whose keys are no strings" if tagged else ""
+    raise ConnectException(
+        f'The column "{path}" of a SourceFrame has no schema, and Connect has no values of the type '
+        f"{kind.simpleString()}{where}. Cast it to a type that has"
+    )
+
+
+ArrowColumn: TypeAlias = pa.Array | pa.ChunkedArray
 
 #: Columns of a frame that are not keys or values, and their types.
 OTHER_COLUMNS: Final = {"topic": pa.string(), "partition": pa.int32(), "timestamp": pa.int64(), "headers": WIRE_HEADERS}
@@ -69,8 +372,8 @@ class FrameColumns:
     """
 
     shape: Shape
-    sides: Mapping[str, Column]
-    others: Mapping[str, Column]
+    sides: Mapping[str, ArrowColumn]
+    others: Mapping[str, ArrowColumn]
     rows: int | None
     frame: DataFrame | None = None
     carried: frozenset[str] = frozenset()
@@ -123,7 +426,7 @@ def columns_of_table(frame: SourceFrame, table: pa.Table) -> FrameColumns:
     """
     fields = _fields_of(frame, table.column_names)
     names = set(table.column_names).difference(fields or ())
-    sides: dict[str, Column] = {}
+    sides: dict[str, ArrowColumn] = {}
     if fields is None:
         value, values = _arrow_side(table.column("value"), "value", frame.value_schema)
     else:
@@ -164,14 +467,14 @@ def _derived(derive: Callable[..., Schema | None], kind: object) -> Schema:
     return schema
 
 
-def _arrow_side(column: Column, path: str, schema: Schema | None) -> tuple[Side, Column | None]:
+def _arrow_side(column: ArrowColumn, path: str, schema: Schema | None) -> tuple[Side, ArrowColumn | None]:
     if schema is None:
         return _schemaless_arrow(column, path)
     made, physical = fitted(column, schema, path)
     return Side.of(schema, bounded(physical, made)).without_nulls(made), made
 
 
-def _schemaless_arrow(column: Column, path: str) -> tuple[Side, Column | None]:
+def _schemaless_arrow(column: ArrowColumn, path: str) -> tuple[Side, ArrowColumn | None]:
     if is_variant(column.type):
         return SCHEMALESS, column
     plain = plain_schemaless(column, path)
@@ -190,7 +493,7 @@ def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:
     """Reads the layout of rows that are a Spark DataFrame.
 
     The number of rows is known only after a job, so the constants of the frame are columns here. A value that does not
-    fit its schema fails the job, see ``frame_spark.misfit_of``.
+    fit its schema fails the job, see ``misfit_of``.
 
     Raises:
         ConnectException: The columns are not those of a frame, or one does not fit its schema.
@@ -225,13 +528,13 @@ def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:
     return replace(columns, frame=data.select(*chosen).withColumns(constants))
 
 
-def _named(data: DataFrame, name: str) -> SparkColumn:
+def _named(data: DataFrame, name: str) -> Column:
     from pyspark.sql import functions as F
 
     return F.col("`" + name.replace("`", "``") + "`")
 
 
-def _spark_side(column: SparkColumn, kind: DataType, path: str, schema: Schema | None) -> tuple[Side, SparkColumn]:
+def _spark_side(column: Column, kind: DataType, path: str, schema: Schema | None) -> tuple[Side, Column]:
     if schema is None:
         return schemaless_column(column, kind, path)
     made, physical = fitted_column(column, kind, schema, path)
@@ -316,7 +619,7 @@ def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
 
 
 def records_of(
-    frame: SourceFrame, others: Mapping[str, Column], keys: Sequence[object], values: Sequence[object]
+    frame: SourceFrame, others: Mapping[str, ArrowColumn], keys: Sequence[object], values: Sequence[object]
 ) -> list[SourceRecord]:
     """Records with these keys and values.
 
@@ -356,7 +659,7 @@ def records_of(
     ]
 
 
-def beside_of_frame(frame: SourceFrame, others: Mapping[str, Column], rows: int) -> dict[str, Values]:
+def beside_of_frame(frame: SourceFrame, others: Mapping[str, ArrowColumn], rows: int) -> dict[str, Values]:
     """Returns the attributes of the records of a frame, besides keys and values, by name.
 
     Args:

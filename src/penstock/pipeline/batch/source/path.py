@@ -81,12 +81,12 @@ from penstock.pipeline.batch.source.frame_input import (
     columns_of_dataframe,
     columns_of_table,
     frame_to_records,
+    misfit_of,
     missing_constants,
     records_of,
     shared_of,
     table_of_dataframe,
 )
-from penstock.pipeline.batch.source.frame_spark import misfit_of
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import (
     ShippedRecords,

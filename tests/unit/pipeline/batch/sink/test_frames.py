@@ -29,10 +29,10 @@ from penstock.data import (
 )
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.pipeline.batch.sink.frames import LooseValues, empty_frame, frames_of, records_of_rows
+from penstock.pipeline.columns import variant
 from penstock.pipeline.columns.layout import arrow_type, is_decimal
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.schemaless import KnownTypes
-from penstock.pipeline.columns.variant import writing as variant
 from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, Side
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pytest
 
-from penstock.pipeline.spark.driver.jvm import CHOICE, choose_memory_pool
+from penstock.pipeline.spark.jvm import CHOICE, choose_memory_pool
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_an_arrow_without_jemalloc_keeps_its_own(monkeypatch: pytest.MonkeyPatch
 #: Prints how many blocks of 1 MB have pages of their own when one is taken after another was given back.
 TAKE_TWO = """
 import ctypes
-from penstock.pipeline.spark.driver.jvm import choose_memory_pool
+from penstock.pipeline.spark.jvm import choose_memory_pool
 
 class Info(ctypes.Structure):
     _fields_ = [(name, ctypes.c_size_t) for name in "arena ordblks smblks hblks hblkhd a b c d e".split()]

@@ -1,21 +1,17 @@
-"""Java's text of typed columns, and of many values without schemas: what ``to_java_text`` prints, in a third of the
-time.
+"""Java's text of typed columns and of many schemaless values, as ``to_java_text`` prints it, in a third of the time.
 
-Values without schemas are printed kind by kind (``java_texts``). Maps with the same keys are printed together, one key
-after the other: the order in which Java prints keys is asked for once, and the values of a key go kind by kind again.
-
-Typed columns that were read before Spark are printed by Arrow (``text_of``), in a fraction of what a plan takes; the
-text is that of ``penstock.pipeline.plan.frame_values``, for the kinds that JSON has. For numbers (``float_texts``) both
-Java and Arrow print the shortest digits that give the number. They lay them out in different ways: Arrow leaves a
-fraction of zero out, and has exponents where Java has none, and the other way round.
-
-Thread: any; pure functions.
+Values without schemas are printed kind by kind, and maps with the same keys together, one key after the other. Typed
+columns that were read before Spark are printed by Arrow, in a fraction of what a plan takes; the text is that of
+``penstock.pipeline.plan.frame_values``, for the kinds that JSON has. Java and Arrow print the same shortest digits of a
+number, but lay them out in different ways. The names of Java's classes, as its messages have them, are here too.
 
 Source: java.lang.Double.toString and java.lang.Float.toString of Java 19.
 """
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final
@@ -24,9 +20,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.data import Schema, Type
-from penstock.data.text import PLAIN_FROM, PLAIN_TO, hash_map_order, java_double, java_float, to_java_text
-from penstock.pipeline.columns.layout import Layout, LayoutKind
+from penstock.data import FarDate, FarTime, FarTimestamp, Schema, Struct, Type
+from penstock.data.text import PLAIN_FROM, PLAIN_TO, Float32, hash_map_order, java_double, java_float, to_java_text
+from penstock.pipeline.columns.layout import Layout, LayoutKind, is_decimal, logical_name
 
 _WHOLE: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.BOOLEAN})
 
@@ -284,3 +280,58 @@ _PRINTERS: Final[Mapping[type, Callable[[Sequence[Any]], Sequence[str]]]] = {
     list: _lists,
     dict: _maps,
 }
+
+
+_CLASSES: Final = {
+    Type.INT8: "java.lang.Byte",
+    Type.INT16: "java.lang.Short",
+    Type.INT32: "java.lang.Integer",
+    Type.INT64: "java.lang.Long",
+    Type.FLOAT32: "java.lang.Float",
+    Type.FLOAT64: "java.lang.Double",
+    Type.BOOLEAN: "java.lang.Boolean",
+    Type.STRING: "java.lang.String",
+    Type.BYTES: "[B",
+    Type.ARRAY: "java.util.ArrayList",
+    Type.MAP: "java.util.HashMap",
+    Type.STRUCT: "org.apache.kafka.connect.data.Struct",
+}
+_PYTHON_CLASSES: Final[dict[type, str]] = {
+    bool: "java.lang.Boolean",
+    int: "java.lang.Long",
+    float: "java.lang.Double",
+    Float32: "java.lang.Float",
+    str: "java.lang.String",
+    bytes: "[B",
+    list: "java.util.ArrayList",
+    dict: "java.util.HashMap",
+    Struct: "org.apache.kafka.connect.data.Struct",
+    decimal.Decimal: "java.math.BigDecimal",
+    datetime.date: "java.util.Date",
+    datetime.time: "java.util.Date",
+    datetime.datetime: "java.util.Date",
+    FarDate: "java.util.Date",
+    FarTime: "java.util.Date",
+    FarTimestamp: "java.util.Date",
+}
+
+
+def java_class(schema: Schema) -> str:
+    """The Java class of the values of a schema."""
+    if is_decimal(schema):
+        return "java.math.BigDecimal"
+    return _CLASSES[schema.type] if logical_name(schema) is None else "java.util.Date"
+
+
+def java_class_of_value(value: object, schema: Schema | None = None) -> str:
+    """The Java class of a value, ``null`` for null.
+
+    A subclass of a number says by ``connect_type`` how wide it is, as for ``infer_schema``.
+    """
+    if value is None:
+        return "null"
+    if schema is not None:
+        return java_class(schema)
+    kind = type(value)
+    width = getattr(kind, "connect_type", None)
+    return _CLASSES[width] if width in _CLASSES else _PYTHON_CLASSES.get(kind, kind.__name__)

@@ -1,11 +1,11 @@
 """Text as moments: lenient ``SimpleDateFormat.parse`` in UTC and en_US.
 
-Main type: ``DateParser``. A pattern becomes one regular expression with a group for each field, and arithmetic over the
-groups. The fields that determine the date depend only on the pattern (Java's rule is "the latest ones set"), so they
-are chosen once. Time zones are in ``pattern``.
+A pattern becomes one regular expression with a group for each field, and arithmetic over the groups. The fields that
+determine the date depend only on the pattern (Java's rule is "the latest ones set"), so they are chosen once.
 
-Thread: immutable; columns are built on a pipeline thread. Source: java.text.SimpleDateFormat.parse and subParse,
-java.text.CalendarBuilder, java.util.GregorianCalendar.computeTime."""
+Source: java.text.SimpleDateFormat.parse and subParse, java.text.CalendarBuilder,
+java.util.GregorianCalendar.computeTime.
+"""
 
 from __future__ import annotations
 
@@ -17,29 +17,24 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as F
 
+from penstock.data.text import CUTOVER, MILLIS_PER_DAY
 from penstock.pipeline.columns.expressions import apart
-from penstock.pipeline.columns.java_dates.arithmetic import (
+from penstock.pipeline.columns.java_dates import (
     COLUMNS,
-    CUTOVER,
-    PLAIN,
-    Arithmetic,
-    Named,
-    Value,
-    sunday_before,
-)
-from penstock.pipeline.columns.java_dates.pattern import (
     ISO_ZONES,
     MONTHS,
+    PLAIN,
     WEEKDAYS,
+    Arithmetic,
+    Named,
     PatternToken,
+    Value,
     compile_pattern,
     quoted,
+    sunday_before,
     zone_expression,
     zone_minutes,
     zone_minutes_column,
-)
-from penstock.pipeline.columns.java_dates.usual import (
-    read_usual,
 )
 
 if TYPE_CHECKING:
@@ -346,6 +341,57 @@ def _week_date(math: Arithmetic, fields: DateFields) -> Value:
     iso = math.choose(index == 7, index * 0 + 1, index + 1)
     day = math.choose(high | low, iso, index)
     return start + (week + moved - 1) * 7 + day - 1
+
+
+# ------------------------------------------------------------------------------------------------------ usual patterns
+#: Widths at which text has one meaning only.
+_WIDTHS: Final = {"y": 4, "M": 2, "d": 2, "H": 2, "m": 2, "s": 2, "S": 3}
+_UNITS: Final = {"H": 3_600_000, "m": 60_000, "s": 1_000, "S": 1}
+_CUTOVER_TEXT: Final = "1582-10-15"
+_ISO_DATE: Final = "yyyy-MM-dd"
+#: The values of fields that a pattern lacks.
+_LACKING: Final = {"y": "1970", "M": "01", "d": "01"}
+
+
+def read_usual(tokens: Sequence[PatternToken], text: Column) -> Column | None:
+    """Milliseconds of texts of full width that hold a day of today's calendar; null for all others."""
+    fields = [token.letter for token in tokens if token.letter]
+    if not fields or len(set(fields)) < len(fields):
+        return None
+    if any(token.letter and _WIDTHS.get(token.letter) != token.count for token in tokens):
+        return None
+    expression, template = "", ""
+    at: dict[str, int] = {}
+    for token in tokens:
+        if token.letter:
+            at[token.letter] = len(template)
+            expression += f"[0-9]{{{token.count}}}"
+        else:
+            expression += quoted(token.text)
+        template += token.letter * token.count or token.text
+    moment = _day_read(text, at, template) * F.lit(MILLIS_PER_DAY)
+    for letter, unit in _UNITS.items():
+        if letter in at:
+            moment = moment + _piece(text, at, letter).try_cast("bigint") * F.lit(unit)
+    return F.when(text.rlike(f"\\A{expression}\\z"), moment)
+
+
+def _piece(text: Column, at: dict[str, int], letter: str) -> Column:
+    return F.substring(text, at[letter] + 1, _WIDTHS[letter])
+
+
+def _day_read(text: Column, at: dict[str, int], template: str) -> Column:
+    """Days since 1970; null where there is no such day, or it is one of the old calendar."""
+    if not at.keys() & _LACKING.keys():
+        return F.lit(0).cast("bigint")
+    found = template.find(_ISO_DATE)
+    if found >= 0 and [at.get(letter, -1) - found for letter in _LACKING] == [0, 5, 8]:
+        date = F.substring(text, found + 1, len(_ISO_DATE))
+    else:
+        pieces = [_piece(text, at, letter) if letter in at else F.lit(start) for letter, start in _LACKING.items()]
+        date = F.concat_ws("-", *pieces)
+    # All have one width, so that texts compare as dates do.
+    return F.when(date >= _CUTOVER_TEXT, F.unix_date(date.try_cast("date")).cast("bigint"))
 
 
 _SEPARATOR: Final = "\x01"

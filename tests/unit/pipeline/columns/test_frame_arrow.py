@@ -23,7 +23,7 @@ from penstock.data import (
     Timestamp,
     Type,
 )
-from penstock.pipeline.columns.schema_union import union_of
+from penstock.pipeline.columns.frame_arrow import union_of
 
 
 def struct(name: str | None = None, /, **fields: Schema) -> Schema:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.generated import examples
 
-from penstock.pipeline.columns.decimal_columns import TooManyDigits, decimals
+from penstock.pipeline.columns.expressions import TooManyDigits, decimals
 
 MOST = 10**38 - 1
 KIND = pa.decimal128(38, 5)

@@ -1,24 +1,11 @@
-"""Schemaless values in a column: Python values into the VARIANT binary format of Spark and Parquet.
+"""Schemaless values in a column: Python values <-> the VARIANT binary format of Spark and Parquet.
 
-Main functions: ``encode`` (one value, its two binaries) and ``encode_typed`` (a value whose schema is kept elsewhere:
-headers, small groups); ``reading`` is the way back. A variant is a value binary and a metadata binary; the
-metadata is the dictionary of all object keys.
+A variant is a value binary and a metadata binary; the metadata is the dictionary of all object keys. What VARIANT
+cannot say is written as a *tagged object*: an object of one key, that key being one of ``TAGS``. A dict of the user's
+that looks like one is itself written as a tagged map, so a tag cannot clash. Spark derives the kind of an array from
+the common type of its items, which hides dates or decimals among others: there these are tagged, too.
 
-What VARIANT cannot say is written as a *tagged object*: an object of one key, that key being one of ``TAGS``. A dict of
-the user's that looks like one is itself written as a tagged map, so a tag cannot clash:
-
-================= ========================================================================================
-``MAP_TAG``       a map with a key that is no string: array of ``[key, value]`` arrays
-``STRUCT_TAG``    a Struct inside of schemaless data: ``[schema object, array of field values]``
-``TIME_TAG``      a time of day: milliseconds
-``DECIMAL_TAG``   a decimal outside of 38 digits, or with a scale outside of 0..38: ``[unscaled binary, scale]``
-``DATE_TAG``      a date beside values of another kind in an array: its days since 1970
-``TIMESTAMP_TAG`` a timestamp beside such values: microseconds since 1970
-================= ========================================================================================
-
-Spark derives the kind of an array from the common type of its items, which hides dates or decimals among others: there
-decimals are tagged, too.
-
+Source: Parquet's VariantEncoding.md, for what the constants say.
 Thread: pure functions; the caches are dicts written with single operations, safe from any thread.
 """
 
@@ -33,7 +20,8 @@ from functools import lru_cache
 from itertools import accumulate
 from typing import Final, cast
 
-from penstock.data import FarDate, FarMoment, FarTime, FarTimestamp, Schema, Struct, Type
+from penstock.data import Date, FarDate, FarMoment, FarTime, FarTimestamp, Field, Schema, Struct, Time, Timestamp, Type
+from penstock.data.structs import map_key
 from penstock.data.variant_format import (
     ARRAY,
     BINARY,
@@ -43,41 +31,58 @@ from penstock.data.variant_format import (
     DECIMAL16,
     DOUBLE,
     FALSE,
+    FLOAT,
     INT8,
     INT16,
     INT32,
     INT64,
     MAP_TAG,
+    NULL,
     OBJECT,
+    PRIMITIVE,
     SHORT_STRING,
     STRING,
     TIMESTAMP,
+    TIMESTAMP_NTZ,
     TRUE,
 )
 from penstock.errors import DataException
-from penstock.pipeline.columns.sizes import MAX_LEVELS, is_deep, value_too_deep
-from penstock.pipeline.columns.temporal import EPOCH, millis_of_time
-from penstock.pipeline.columns.variant.reading import (
-    DATE_TAG,
-    DECIMAL_TAG,
-    MAX_SHAPES,
-    MAX_UNSCALED_DIGITS,
-    STRUCT_TAG,
-    TAGS,
-    TIME_TAG,
-    TIMESTAMP_TAG,
+from penstock.pipeline.columns.layout import (
+    EPOCH,
+    date_of_days,
+    datetime_of_millis,
+    days_of_date,
+    millis_of_time,
+    time_of_millis,
 )
+from penstock.pipeline.columns.sizes import MAX_LEVELS, is_deep, value_too_deep
 
+#: A map with a key that is no string is, under ``MAP_TAG``, an array of ``[key, value]`` arrays.
+#: A Struct inside of schemaless data: ``[schema object, array of field values]``.
+STRUCT_TAG: Final = "\x00struct"
+#: A time of day: milliseconds.
+TIME_TAG: Final = "\x00time"
+#: A decimal outside of 38 digits, or with a scale outside of 0..38: ``[unscaled binary, scale]``.
+DECIMAL_TAG: Final = "\x00decimal"
+#: A date beside values of another kind in an array: its days since 1970.
+DATE_TAG: Final = "\x00date"
+#: A timestamp beside such values: microseconds since 1970, or ``[milliseconds]`` that are too many for these.
+TIMESTAMP_TAG: Final = "\x00timestamp"
+TAGS: Final = frozenset((MAP_TAG, STRUCT_TAG, TIME_TAG, DECIMAL_TAG, DATE_TAG, TIMESTAMP_TAG))
+#: The limit of digits of any decimal. Java's JSON library reads no longer numbers, and Spark processes wide ones piece
+#: by piece.
+MAX_UNSCALED_DIGITS: Final = 1000
+#: The bytes for any number of that many digits.
+MAX_UNSCALED_BYTES: Final = 416
+#: The number of shapes of objects that are cached.
+MAX_SHAPES: Final = 4096
 NULL_VALUE: Final = b"\x00"
+#: The metadata of a variant without objects.
 NO_KEYS: Final = b"\x01\x00\x00"
-"""The metadata of a variant without objects."""
-
+#: Spark refuses a larger variant, and a whole job with it.
 MAX_BYTES: Final = 128 * 1024 * 1024
-"""Spark refuses a larger variant, and a whole job with it."""
-
 #: A level takes four bytes at least, so most values need no look at how deeply they are nested.
 _SHALLOW_BYTES: Final = 4 * MAX_LEVELS
-_EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
 
 _TRUE_BYTES: Final = bytes((TRUE << 2,))
@@ -95,7 +100,7 @@ Keys = dict[str, int]
 
 # --------------------------------------------------------------------------------------------------------- writing
 def encode(value: object) -> tuple[bytes, bytes]:
-    """Return the value and metadata binaries of a schemaless value.
+    """The value and metadata binaries of a schemaless value.
 
     Raises:
         DataException: the value, or a part of it, is nothing Connect knows.
@@ -120,11 +125,7 @@ def encode(value: object) -> tuple[bytes, bytes]:
 
 
 def encode_typed(value: object, schema: Schema | None) -> tuple[bytes, bytes]:
-    """Returns the binaries of a value whose schema is kept separately: a Struct becomes a plain object of its fields.
-
-    Raises:
-        DataException: the value, or a part of it, is nothing Connect knows.
-    """
+    """The binaries of a value whose schema is kept separately: a Struct becomes a plain object of its fields."""
     return encode(value if schema is None else _lower(value))
 
 
@@ -140,7 +141,7 @@ def _lower(value: object) -> object:
 
 
 class _Shape:
-    """The common part of dicts with the same string keys in the same order: metadata, positions, object headers."""
+    """The common part of dicts with the same string keys in the same order."""
 
     __slots__ = ("_heads", "_sorted", "metadata")
 
@@ -151,7 +152,7 @@ class _Shape:
         self._heads: dict[int, bytes] = {}
 
     def encode(self, value: dict[str, object]) -> bytes | None:
-        """Return the binary of a dict of scalars, None when a value is no scalar."""
+        """Returns the binary of a dict of scalars, None if a value is no scalar."""
         try:
             parts = [_SCALARS[type(item)](item) for item in value.values()]
         except KeyError:
@@ -178,7 +179,7 @@ def _learn_shape(keys: tuple[object, ...]) -> _Shape | None:
 
 
 def sort_keys(keys: Iterable[str]) -> list[str]:
-    """Return the keys in the order of Java's String.compareTo (by UTF-16 units), which Spark searches by."""
+    """The keys in the order of Java's String.compareTo (by UTF-16 units), which Spark searches by."""
     found = list(keys)
     if all(map(str.isascii, found)):
         return sorted(found)
@@ -216,14 +217,6 @@ def _write_bytes(value: bytes | bytearray) -> bytes:
     return _pack_size(BINARY << 2, len(value)) + value
 
 
-def _write_date(value: date) -> bytes:
-    return _pack_int32(DATE << 2, value.toordinal() - _EPOCH_DAY)
-
-
-def _write_datetime(value: datetime) -> bytes:
-    return _pack_int64(TIMESTAMP << 2, _micros(value))
-
-
 def _write_far(value: FarMoment, keys: Keys) -> bytes:
     if isinstance(value, FarDate):
         return _pack_int32(DATE << 2, value)
@@ -249,8 +242,8 @@ _SCALARS: Final[Mapping[type, Callable[..., bytes]]] = {
     bytes: _write_bytes,
     bytearray: _write_bytes,
     memoryview: lambda value: _write_bytes(value.tobytes()),
-    datetime: _write_datetime,
-    date: _write_date,
+    datetime: lambda value: _pack_int64(TIMESTAMP << 2, _micros(value)),
+    date: lambda value: _pack_int32(DATE << 2, days_of_date(value)),
 }
 
 
@@ -265,7 +258,8 @@ def _write(value: object, keys: Keys, *, looked: bool = False) -> bytes:
         return _write_tagged(MAP_TAG, [[key, item] for key, item in value.items()], keys)
     if isinstance(value, (list, tuple)):
         parts = []
-        if not looked and _hides(value):
+        # An array's kind hides a decimal, date or timestamp if values of other kinds stand in the same place.
+        if not looked and _holds_foreign(value) and _is_mixed(value):
             value = cast("list[object]", _tagged(value))
         for item in value:  # a comprehension would be one more call for each level of nesting
             parts.append(_write(item, keys, looked=True))
@@ -299,11 +293,6 @@ class _Tagged:
 _PLAIN: Final = frozenset((str, int, float, bool, type(None)))
 _FOREIGN: Final = frozenset((decimal.Decimal, date, datetime, FarDate, FarTimestamp))
 _CONTAINERS: Final = (dict, list, tuple)
-
-
-def _hides(items: list[object] | tuple[object, ...]) -> bool:
-    """True if an array's kind hides a decimal, date or timestamp: values of other kinds stand in the same place."""
-    return _holds_foreign(items) and _is_mixed(items)
 
 
 def _holds_foreign(items: list[object] | tuple[object, ...]) -> bool:
@@ -348,7 +337,7 @@ def _tagged(value: object) -> object:
     if isinstance(value, datetime):
         return _Tagged(TIMESTAMP_TAG, _micros(value))
     if isinstance(value, date):
-        return _Tagged(DATE_TAG, value.toordinal() - _EPOCH_DAY)
+        return _Tagged(DATE_TAG, days_of_date(value))
     if isinstance(value, FarDate):
         return _Tagged(DATE_TAG, int(value))
     if isinstance(value, FarTimestamp):
@@ -381,10 +370,8 @@ def _offsets(parts: list[bytes], order: list[int]) -> list[int]:
 
 
 def _write_tagged(tag: str, content: object, keys: Keys) -> bytes:
-    return _write_object_of_parts(keys.setdefault(tag, len(keys)), _write(content, keys))
-
-
-def _write_object_of_parts(key: int, body: bytes) -> bytes:
+    key = keys.setdefault(tag, len(keys))
+    body = _write(content, keys)
     size = _width(len(body))
     return _object_head([key], size) + _integers((0, len(body)), size) + body
 
@@ -409,7 +396,7 @@ def _write_decimal(value: decimal.Decimal, keys: Keys) -> bytes:
 
 
 def unscale(value: decimal.Decimal) -> tuple[int, int]:
-    """Return the digits of a decimal as one integer, and its scale.
+    """The digits of a decimal as one integer, and its scale.
 
     Raises:
         DataException: it is NaN or infinite, which Java's BigDecimal cannot be, or too long for a batch.
@@ -424,7 +411,7 @@ def unscale(value: decimal.Decimal) -> tuple[int, int]:
 
 
 def unscaled_bytes(unscaled: int) -> bytes:
-    """Return the shortest two's complement big-endian bytes, as Java's BigInteger.toByteArray."""
+    """The shortest two's complement big-endian bytes, as Java's BigInteger.toByteArray."""
     magnitude = unscaled if unscaled >= 0 else ~unscaled
     return unscaled.to_bytes(magnitude.bit_length() // 8 + 1, "big", signed=True)
 
@@ -458,7 +445,6 @@ def _metadata(keys: tuple[str, ...]) -> bytes:
     return head + _integers(accumulate(map(len, texts), initial=0), size) + body
 
 
-# ------------------------------------------------------------------------------------- schemas inside schemaless data
 def _pack_schema(schema: Schema) -> dict[str, object]:
     packed: dict[str, object] = {"type": schema.type.value, "optional": schema.optional, "default": schema.default}
     packed |= {"name": schema.name, "version": schema.version, "doc": schema.doc}
@@ -470,3 +456,245 @@ def _pack_schema(schema: Schema) -> dict[str, object]:
     if schema.type in (Type.MAP, Type.ARRAY):
         packed["values"] = None if schema.value_schema is None else _pack_schema(schema.value_schema)
     return packed
+
+
+# --------------------------------------------------------------------------------------------------------- reading
+_unpack_int16: Final = struct.Struct("<h").unpack_from
+_unpack_int32: Final = struct.Struct("<i").unpack_from
+_unpack_int64: Final = struct.Struct("<q").unpack_from
+_unpack_double: Final = struct.Struct("<d").unpack_from
+
+
+def rescaled(unscaled: int, scale: int) -> decimal.Decimal:
+    """The decimal of an unscaled integer and a scale, exactly."""
+    return decimal.Decimal(f"{unscaled}E{-scale}")
+
+
+def decode(value: bytes, metadata: bytes) -> object:
+    """Returns the Python value of a variant's two binaries; the keys of an object come in the order of their data.
+
+    Raises:
+        DataException: the bytes are no variant.
+    """
+    try:
+        return _read(value, 0, metadata)
+    except (IndexError, struct.error, UnicodeDecodeError) as error:
+        raise DataException("Malformed variant") from error
+
+
+def decode_typed(value: bytes, metadata: bytes, schema: Schema | None) -> object:
+    """Returns the value written by ``encode_typed`` (or computed by Spark) for a schema; raises as ``decode`` does."""
+    plain = decode(value, metadata)
+    return plain if schema is None else _raise(plain, schema)
+
+
+def _raise(value: object, schema: Schema | None) -> object:
+    """Undo ``_lower``: objects become Structs, raw integers of temporal types become dates and times where they fit."""
+    if value is None or schema is None:
+        return value
+    match schema.type:
+        case Type.STRUCT if isinstance(value, dict):
+            return Struct.unchecked(schema, [_raise(value.get(field.name), field.schema) for field in schema.fields])
+        case Type.ARRAY if isinstance(value, list):
+            return [_raise(item, schema.value_schema) for item in value]
+        case Type.MAP if isinstance(value, dict):
+            return {key: _raise(item, schema.value_schema) for key, item in value.items()}
+        case Type.FLOAT32 | Type.FLOAT64 if isinstance(value, (int, decimal.Decimal)):
+            return float(value)
+        case Type.INT64 if schema.name == Timestamp.LOGICAL_NAME and type(value) is int:
+            return datetime_of_millis(value)
+        case Type.INT32 if schema.name == Time.LOGICAL_NAME and type(value) is int:
+            return time_of_millis(value)
+        case Type.INT32 if schema.name == Date.LOGICAL_NAME and type(value) is int:
+            return date_of_days(value)
+        case _:
+            return value
+
+
+def _read(data: bytes, at: int, metadata: bytes) -> object:
+    header = data[at]
+    basic = header & 3
+    if basic == SHORT_STRING:
+        return _read_text(data[at + 1 : at + 1 + (header >> 2)])
+    if basic == PRIMITIVE:
+        reader = _READERS.get(header >> 2)
+        if reader is None:
+            raise DataException(f"Unknown type {header >> 2} in a variant")
+        return reader(data, at + 1)
+    if basic == ARRAY:
+        return _read_array(data, at, metadata)
+    return _read_object(data, at, metadata)
+
+
+def _read_text(data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("utf-8", "surrogatepass")
+
+
+def _read_array(data: bytes, at: int, metadata: bytes) -> list[object]:
+    header = data[at]
+    offset_size = (header >> 2 & 3) + 1
+    width = 4 if header >> 4 & 1 else 1
+    start = at + 1 + width
+    count = int.from_bytes(data[at + 1 : start], "little")
+    base = start + (count + 1) * offset_size
+    offsets = _read_integers(data, start, count, offset_size)
+    items = []
+    for offset in offsets:  # as in ``_write``
+        items.append(_read(data, base + offset, metadata))
+    return items
+
+
+def _read_object(data: bytes, at: int, metadata: bytes) -> object:
+    header = data[at]
+    ids_at = at + (5 if header & 0x40 else 2)
+    count = int.from_bytes(data[at + 1 : ids_at], "little")
+    offsets_at = ids_at + count * ((header >> 4 & 3) + 1)
+    shape = (metadata, data[at:offsets_at])
+    fields = _FIELDS.get(shape) or _learn_fields(shape, count)
+    offset_size = (header >> 2 & 3) + 1
+    base = offsets_at + (count + 1) * offset_size
+    offsets = data[offsets_at:base] if offset_size == 1 else _read_integers(data, offsets_at, count, offset_size)
+    result: dict[str, object] = {}
+    last, ordered = -1, True
+    for name, index in fields:
+        offset = offsets[index]
+        ordered = ordered and offset > last
+        last = offset
+        start = base + offset
+        kind = data[start]
+        if kind & 3 == SHORT_STRING:
+            result[name] = _read_text(data[start + 1 : start + 1 + (kind >> 2)])
+        elif kind & 3 == PRIMITIVE and kind in _BY_HEADER:
+            result[name] = _BY_HEADER[kind](data, start + 1)
+        else:
+            result[name] = _read(data, start, metadata)
+    if not ordered:
+        in_order = sorted((offsets[index], name) for name, index in fields)
+        result = {name: result[name] for _, name in in_order}
+    if count == 1 and fields[0][0] in TAGS:
+        return _read_tagged(fields[0][0], result[fields[0][0]])
+    return result
+
+
+_Fields = tuple[tuple[str, int], ...]
+#: (metadata, head of an object) -> its names, each with its position among the offsets, in the order of the ids (mostly
+#: that of the data).
+_FIELDS: Final[dict[tuple[bytes, bytes], _Fields]] = {}
+
+
+def _learn_fields(shape: tuple[bytes, bytes], count: int) -> _Fields:
+    metadata, head = shape
+    names = _names(metadata)
+    id_size = (head[0] >> 4 & 3) + 1
+    ids = _read_integers(head, len(head) - count * id_size, count, id_size)
+    by_id = sorted((key, index) for index, key in enumerate(ids))
+    fields = tuple((names[key], index) for key, index in by_id)
+    if len(_FIELDS) >= MAX_SHAPES:
+        _FIELDS.clear()
+    _FIELDS[shape] = fields
+    return fields
+
+
+@lru_cache(maxsize=MAX_SHAPES)
+def _names(metadata: bytes) -> tuple[str, ...]:
+    size = (metadata[0] >> 6 & 3) + 1
+    count = int.from_bytes(metadata[1 : 1 + size], "little")
+    offsets = _read_integers(metadata, 1 + size, count + 1, size)
+    base = 1 + (count + 2) * size
+    return tuple(_read_text(metadata[base + offsets[i] : base + offsets[i + 1]]) for i in range(count))
+
+
+def _read_integers(data: bytes, at: int, count: int, size: int) -> bytes | tuple[int, ...]:
+    end = at + count * size
+    if size == 1:
+        return data[at:end]
+    if size == 3:
+        return tuple(int.from_bytes(data[index : index + 3], "little") for index in range(at, end, 3))
+    return struct.unpack_from(f"<{count}{'H' if size == 2 else 'I'}", data, at)
+
+
+def _read_sized(data: bytes, at: int) -> bytes:
+    size = int.from_bytes(data[at : at + 4], "little")
+    return data[at + 4 : at + 4 + size]
+
+
+def _read_decimal(data: bytes, at: int, width: int) -> decimal.Decimal:
+    return rescaled(int.from_bytes(data[at + 1 : at + 1 + width], "little", signed=True), data[at])
+
+
+def _read_micros(data: bytes, at: int) -> object:
+    return _datetime_of_micros(struct.unpack_from("<q", data, at)[0])
+
+
+def _datetime_of_micros(micros: int) -> object:
+    try:
+        return EPOCH + timedelta(microseconds=micros)
+    except OverflowError:
+        return FarTimestamp(micros // 1000)
+
+
+_READERS: Final[Mapping[int, Callable[[bytes, int], object]]] = {
+    NULL: lambda _data, _at: None,
+    TRUE: lambda _data, _at: True,
+    FALSE: lambda _data, _at: False,
+    INT8: lambda data, at: (data[at] ^ 0x80) - 0x80,
+    INT16: lambda data, at: _unpack_int16(data, at)[0],
+    INT32: lambda data, at: _unpack_int32(data, at)[0],
+    INT64: lambda data, at: _unpack_int64(data, at)[0],
+    DOUBLE: lambda data, at: _unpack_double(data, at)[0],
+    DECIMAL4: lambda data, at: _read_decimal(data, at, 4),
+    DECIMAL8: lambda data, at: _read_decimal(data, at, 8),
+    DECIMAL16: lambda data, at: _read_decimal(data, at, 16),
+    DATE: lambda data, at: date_of_days(struct.unpack_from("<i", data, at)[0]),
+    TIMESTAMP: _read_micros,
+    TIMESTAMP_NTZ: _read_micros,
+    FLOAT: lambda data, at: struct.unpack_from("<f", data, at)[0],
+    BINARY: _read_sized,
+    STRING: lambda data, at: _read_text(_read_sized(data, at)),
+}
+
+
+_BY_HEADER: Final = {kind << 2: reader for kind, reader in _READERS.items()}
+
+
+def _read_tagged(tag: str, content: object) -> object:
+    if tag == TIME_TAG:
+        return time_of_millis(cast("int", content))
+    if tag == DATE_TAG:
+        return date_of_days(cast("int", content))
+    if tag == TIMESTAMP_TAG:
+        # Microseconds, or in an array milliseconds that are too many for these.
+        if isinstance(content, list):
+            return FarTimestamp(content[0])
+        return _datetime_of_micros(cast("int", content))
+    parts = cast("list[object]", content)
+    if tag == MAP_TAG:
+        return {map_key(key): value for key, value in cast("list[tuple[object, object]]", parts)}
+    if tag == DECIMAL_TAG:
+        unscaled = int.from_bytes(cast("bytes", parts[0]), "big", signed=True)
+        return rescaled(unscaled, cast("int", parts[1]))
+    schema = _unpack_schema(cast("dict[str, object]", parts[0]))
+    return Struct.unchecked(schema, cast("list[object]", parts[1]))
+
+
+def _unpack_schema(packed: dict[str, object]) -> Schema:
+    def child(name: str) -> Schema | None:
+        inner = packed.get(name)
+        return None if inner is None else _unpack_schema(cast("dict[str, object]", inner))
+
+    fields = cast("list[tuple[str, dict[str, object]]]", packed.get("fields") or [])
+    return Schema(
+        Type(packed["type"]),
+        optional=bool(packed["optional"]),
+        default=packed["default"],
+        name=cast("str | None", packed["name"]),
+        version=cast("int | None", packed["version"]),
+        doc=cast("str | None", packed["doc"]),
+        parameters=cast("dict[str, str] | None", packed["parameters"]),
+        key_schema=child("keys"),
+        value_schema=child("values"),
+        fields=[Field(name, index, _unpack_schema(inner)) for index, (name, inner) in enumerate(fields)],
+    )

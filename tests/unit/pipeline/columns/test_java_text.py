@@ -10,8 +10,8 @@ import pytest
 
 from penstock.data import Schema, SchemaBuilder, Struct, Timestamp, Type
 from penstock.data.text import to_java_text
+from penstock.pipeline.columns.java_text import java_texts, text_of
 from penstock.pipeline.columns.layout import Layout, LayoutKind, default_physical
-from penstock.pipeline.columns.texts.values import java_texts, text_of
 from penstock.pipeline.plan.map_structs import ValueDescription, object_member
 
 OF_KIND: dict[Type, tuple[pa.DataType, list[Any]]] = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from penstock.pipeline.spark.driver.prepared_plan import PreparedQueries, PreparedQuery
+from penstock.pipeline.spark.prepared_plan import PreparedQueries, PreparedQuery
 
 
 class Query(PreparedQuery):

@@ -1,45 +1,41 @@
-"""The driver JVM of a classic Spark session: its process, settings, heartbeat and log.
+"""The driver JVM of a classic Spark session: process, settings, heartbeat, log, temporary directory, class archive.
 
-Main type: `DriverJvm`, owned by the session thread of `SparkRuntime`. PySpark keeps process-wide references to the
-JVM; `DriverJvm.close` clears them, which is what lets a new JVM start in the same Python process.
-
-A ``JvmProbe`` asks whether something still answers, without waiting for it longer than asked to; ``Silence`` adds up
-how long it has not. Each question runs on a ``spark-heartbeat`` thread that ends with its answer.
-
-``choose_memory_pool`` chooses the allocators of a worker, and how these keep what is freed. A batch is made by one
-thread, converted by another and freed by a third, and a worker with many tasks has a hundred threads. Arrow's own
-choice, mimalloc, keeps what each thread has freed for that thread: with twenty file sources five times of what is in
-use. jemalloc gives it back after a while, and is as fast. All else, messages of the Kafka client above all, is from the
-C library. The GNU one has a heap for each few threads and learns to put even large blocks there; between messages that
-come and go hardly a page of these is ever free. Four sink tasks with messages of 1 KB had 200 MB of such holes. Thread:
-the one that starts the worker, before there are batches.
+PySpark keeps process-wide references to the JVM; `DriverJvm.close` clears them, which is what lets a new JVM start in
+the same Python process. Each question of a ``JvmProbe`` runs on a ``spark-heartbeat`` thread that ends with its answer.
+The allocators of the worker's own process are chosen here, too.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import logging
 import os
 import shutil
 import signal
+import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from importlib.metadata import version
+from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
+from penstock.broker.jars import ArchiveFailedException, archive_file, java_command, make_archive, sharing
 from penstock.errors import SparkUnavailableException
-from penstock.pipeline.spark.cluster import cluster_settings
-from penstock.pipeline.spark.driver.class_archive import archive_option
-from penstock.pipeline.spark.executors import ExecutorWatch
-from penstock.pipeline.spark.scratch import make_scratch, remove_scratch, remove_stale_scratch
+from penstock.pipeline.spark.cluster import ExecutorWatch, cluster_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 log = logging.getLogger(__name__)
 
@@ -509,6 +505,145 @@ def _is_stopped_context(error: BaseException) -> bool:
     return "stopped SparkContext" in text or "SparkContext was shut down" in text
 
 
+# -------------------------------------------------------------------------------------------------- temporary directory
+# The owner of a directory holds a lock in it until its process ends: a process id is not unique if several containers
+# or machines share temporary directories.
+SCRATCH_PREFIX: Final = "penstock-spark-"
+#: Its text is the name of the host: whether a lock of another one is seen depends on the file system.
+_OWNER: Final = "owner"
+_held: dict[str, int] = {}
+
+
+def make_scratch() -> str:
+    """A directory of this user's, which this process holds; its path."""
+    made = tempfile.mkdtemp(prefix=f"{SCRATCH_PREFIX}{os.getpid()}-")
+    descriptor = os.open(os.path.join(made, _OWNER), os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    os.write(descriptor, socket.gethostname().encode())
+    _held[made] = descriptor
+    return made
+
+
+def remove_scratch(path: str) -> None:
+    """Removes a directory that ``make_scratch`` has made; one that is gone is no error."""
+    shutil.rmtree(path, ignore_errors=True)
+    if (descriptor := _held.pop(path, None)) is not None:
+        os.close(descriptor)
+
+
+def remove_stale_scratch() -> None:
+    """Removes the directories of this user and host that no process holds; others are left as they are."""
+    for path in Path(tempfile.gettempdir()).glob(f"{SCRATCH_PREFIX}*-*"):
+        descriptor = _taken(path)
+        if descriptor is not None:
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(descriptor)
+
+
+def _taken(path: Path) -> int | None:
+    """The lock of a directory of this user and host whose owner has ended; None for others."""
+    try:
+        state = path.lstat()
+        if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.geteuid():
+            return None
+        descriptor = os.open(path / _OWNER, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if os.read(descriptor, 1024).decode(errors="replace") == socket.gethostname():
+            return descriptor
+    except OSError:
+        pass
+    os.close(descriptor)
+    return None
+
+
+# -------------------------------------------------------------------------------------------------------- class archive
+# A JVM can only write down its classes when it ends, and PySpark has one JVM in a process. So this module is run as a
+# process of its own for that: it starts a session as a worker does, has it do what workers do, and ends it.
+#: Starting Spark and writing some 150 MB, on a busy machine.
+_TIME_S = 600
+#: The expressions of chains; other classes are read from the jars.
+_EXPRESSIONS = (
+    "to_json(named_struct('line', value, 'n', length(value))) as json",
+    "cast(encode(concat('{\"line\":\"', value, '\"}'), 'UTF-8') as binary) as bytes",
+    "to_json(try_parse_json(concat('{\"a\":\"', value, '\"}'))) as variant",
+    "regexp_replace(value, '^(x+)$', '$1') as replaced",
+    "from_json(concat('{\"a\":\"', value, '\"}'), 'a string').a as parsed",
+    "if(try_cast(value as bigint) is null, 'none', value) as chosen",
+    "transform(array(value), v -> upper(v)) as several",
+)
+
+
+def archive_path(environment: Mapping[str, str] | None = None) -> Path | None:
+    """The archive of this Java and this PySpark, whether it is there or not; None without Java."""
+    environment = os.environ if environment is None else environment
+    java = java_command(environment)
+    spark = find_spec("pyspark")
+    if java is None or spark is None or spark.origin is None:
+        return None
+    release = version("pyspark")
+    return archive_file(f"spark-classes-{release}", Path(java), [release, spark.origin], environment)
+
+
+def archive_option() -> str:
+    """The JVM option that makes use of the archive; empty when there is none."""
+    found = sharing(archive_path())
+    return f'"{found[0]}" {found[1]}' if found else ""
+
+
+def archive_spark(target: Path | None = None) -> Path:
+    """Makes the archive, or makes it again.
+
+    Args:
+        target: The file; where workers look for it when None.
+
+    Raises:
+        ArchiveFailedException: there is no Java, Spark does not start, or the file cannot be written.
+    """
+    target = archive_path() if target is None else target
+    if target is None:
+        raise ArchiveFailedException("No Java was found: install Java 17 or newer, or set JAVA_HOME")
+
+    def record(made: Path) -> str:
+        command = [sys.executable, "-m", __name__, str(made)]
+        try:
+            return subprocess.run(command, capture_output=True, text=True, timeout=_TIME_S, check=False).stderr.strip()
+        except subprocess.TimeoutExpired as error:
+            return str(error)
+
+    return make_archive(target, record)
+
+
+def _record(made: str) -> None:
+    """Run a session whose JVM writes its classes to this file at its end."""
+    import pyarrow as pa
+    from pyspark import SparkConf
+    from pyspark.sql import SparkSession
+
+    scratch = os.path.join(os.path.dirname(made), "spark")
+    os.mkdir(scratch)
+    settings = classic_settings({"spark.driver.extraJavaOptions": f"-XX:ArchiveClassesAtExit={made}"}, scratch)
+    conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    # Few rows are worked on without a job, many with one.
+    for rows in (3, 20_000):
+        frame = session.createDataFrame(pa.table({"value": ["x" * 90] * rows}))
+        frame.select("*").selectExpr(*_EXPRESSIONS).toArrow()
+    process = session.sparkContext._gateway.proc  # type: ignore[union-attr]
+    session.stop()
+    process.stdin.close()
+    process.wait(_TIME_S)
+
+
+# ----------------------------------------------------------------------------------------------------------- allocators
+# A batch is made by one thread, converted by another and freed by a third, and a worker with many tasks has a hundred
+# threads. Arrow's own choice, mimalloc, keeps what each thread has freed for that thread: with twenty file sources five
+# times of what is in use. jemalloc gives it back after a while, and is as fast. All else, messages of the Kafka client
+# above all, is from the C library. The GNU one has a heap for each few threads and learns to put even large blocks
+# there; between messages that come and go hardly a page of these is ever free. Four sink tasks with messages of 1 KB
+# had 200 MB of such holes.
 #: Arrow's own way for users to choose.
 CHOICE: Final = "ARROW_DEFAULT_MEMORY_POOL"
 #: The environment variable for the number of heaps of the GNU C library, and the number.
@@ -546,3 +681,7 @@ def _set_up_malloc(environment: Mapping[str, str]) -> None:
         return
     for _, number, value in GNU_SETTINGS:
         mallopt(number, value)
+
+
+if __name__ == "__main__":
+    _record(sys.argv[1])

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from pyspark.sql import functions as F
 
 from penstock.data import Schema, Struct, Time, Type
-from penstock.pipeline.columns import decimal_columns as decimals
+from penstock.data.text import MILLIS_PER_DAY
+from penstock.pipeline.columns import expressions
 from penstock.pipeline.columns.layout import (
     Layout,
     LayoutKind,
@@ -31,14 +32,13 @@ from penstock.pipeline.columns.layout import (
     spark_type,
 )
 from penstock.pipeline.columns.sizes import anywhere
-from penstock.pipeline.columns.variant.writing import unscale, unscaled_bytes
+from penstock.pipeline.columns.variant import unscale, unscaled_bytes
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
 
 NULL_REQUIRED: Final = "Conversion error: null value for field that is required and has no default value"
 BAD_TIME: Final = "Kafka Connect Time type should not have any date fields set to non-zero values."
-MILLIS_PER_DAY: Final = 86_400_000
 _KEEP_NULLS: Final = {"ignoreNullFields": "false"}
 _BEYOND_BMP: Final = "[\\x{10000}-\\x{10FFFF}]"
 
@@ -216,7 +216,7 @@ class JsonText:
             case LayoutKind.UNSCALED:
                 return filled.getField("unscaled")
             case LayoutKind.DECIMAL:
-                return filled if self.numeric_decimals else decimals.unscaled_bytes(filled)
+                return filled if self.numeric_decimals else expressions.unscaled_bytes(filled)
             case LayoutKind.ARRAY:
                 return F.transform(filled, lambda x: self._rebuilt(x, schema.value_schema, physical.children[0]))
             case LayoutKind.MAP:
@@ -250,7 +250,7 @@ class JsonText:
         filled = self._filled(column, schema, physical)
         match physical.form:
             case LayoutKind.UNSCALED:
-                text = decimals.java_text(filled.getField("unscaled"), filled.getField("scale"))
+                text = expressions.java_text(filled.getField("unscaled"), filled.getField("scale"))
             case LayoutKind.ARRAY:
                 items = F.transform(filled, lambda x: self.value_text(x, schema.value_schema, physical.children[0]))
                 text = F.concat(F.lit("["), F.array_join(items, ","), F.lit("]"))
