@@ -54,7 +54,7 @@ class Task(ABC):
             Exception: Any other makes the task FAILED; ``stop`` is still called.
         """
         if self.config_class is not None:
-            self.settings = self.config_class.parse(props)
+            self.settings = self.config_class.parse(props, resolve_class=find_class)
 
     def stop(self) -> None:
         """Ends: releases the resources of ``start``. The default does nothing.
@@ -322,7 +322,7 @@ class Connector(ABC):
         """
         self.props = dict(props)
         if self.config_class is not None:
-            self.settings = self.config_class.parse(props)
+            self.settings = self.config_class.parse(props, resolve_class=find_class)
 
     if not TYPE_CHECKING:
 
@@ -373,8 +373,8 @@ class Connector(ABC):
 
         Called before a connector is created or changed, and by the REST validation, on any thread and often on a new
         instance. May connect to the source. Report problems in the result: an exception is an internal error (500). The
-        default checks against ``config()``, where a setting of type CLASS must name an importable class, and then calls
-        ``faults``.
+        default checks against ``config()``, where a setting of type CLASS must name an importable class, then for
+        conflicts (``AbstractConfig.faults``), and without any of these calls ``faults``.
 
         Args:
             connector_configs: The configuration, placeholders replaced.
@@ -383,21 +383,22 @@ class Connector(ABC):
             A ``ConfigValue`` for each setting of ``config()``; one with error messages rejects the configuration.
         """
         checked = Config(self.config().validate(connector_configs, resolve_class=find_class))
-        refused = [] if self.config_class is None else self.config_class.refused(connector_configs)
-        if refused:
-            added = [ConfigValue(name, connector_configs[name]) for name, _ in refused]
-            for value, (name, text) in zip(added, refused, strict=True):
-                value.add_error_message(f"{name}: {text}")
-            return Config([*checked.config_values, *added])
-        if self.config_class is not None and not checked.errors():
-            definition = self.config_class.definition()
-            values = {one.name: one for one in checked.config_values}
-            for name, text in self.faults(self.config_class.of(definition.parse(connector_configs))):
-                values[name].add_error_message(f"{name}: {text}")
-        return checked
+        if self.config_class is None:
+            return checked
+        found: Iterable[tuple[str, str]] = self.config_class.refused(connector_configs)
+        if not found and not checked.errors():
+            settings = self.config_class._of_texts(connector_configs, find_class)
+            found = list(settings.faults(connector_configs)) or self.faults(settings)
+        values = {one.name: one for one in checked.config_values}
+        for name, text in found:
+            value = values.setdefault(name, ConfigValue(name, connector_configs.get(name)))
+            value.add_error_message(f"{name}: {text}")
+        return Config(list(values.values()))
 
     def faults(self, settings: Any) -> Iterable[tuple[str, str]]:
-        """The faults of settings that are valid one by one: two settings conflict, or the system is unreachable.
+        """The faults that only the external system shows: it is unreachable, or lacks a table.
+
+        Conflicts between settings belong into ``AbstractConfig.faults``.
 
         Called by the default ``validate``, on any thread and on a new instance. May connect to the system.
 

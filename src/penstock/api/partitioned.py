@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from penstock.api.connector import SourceConnector
 from penstock.api.frames.frame import SourceFrame
 from penstock.api.source import FrameSourceTask
-from penstock.config import import_class
+from penstock.config import find_class, import_class
 from penstock.data import Schema
 from penstock.errors import ConnectException, IllegalWorkerStateException, RetriableException
 
@@ -444,7 +444,7 @@ class ReadingTask(PartitionedTask):
         self._source = found()
         self._source.props = dict(props)
         if found.config_class is not None:
-            self.settings = self._source.settings = found.config_class.parse(props)
+            self.settings = self._source.settings = found.config_class.parse(props, resolve_class=find_class)
         self.idle_s, self.retry_policy = self._source.idle_s, self._source.retry_policy
         super().start(props)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import inspect
 import types
 import typing
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from enum import Enum
 from typing import Any, ClassVar, Final, Self
@@ -174,15 +174,54 @@ class AbstractConfig(TypedConfig):
 
         Args:
             properties: The configuration. A null counts as given: the default is not used.
-            resolve_class: Finds the classes of CLASS settings; without it they stay texts, which a field of type class
-                rejects.
+            resolve_class: Finds the classes of fields of type class, such as `find_class`; without it these are
+                rejected. CLASS settings in fields of type str stay texts.
 
         Raises:
-            ConfigException: The first fault found, in the order of definition; or a setting is in ``absent``.
+            ConfigException: The first fault found: of ``refused``, of single settings in the order of definition, or of
+                ``faults``.
         """
         for name, text in cls.refused(properties):
             raise ConfigException(f"{name}: {text}")
-        return cls.of(cls.definition().parse(properties, resolve_class=resolve_class))
+        config = cls._of_texts(properties, resolve_class)
+        for name, text in config.faults(properties):
+            raise ConfigException(f"{name}: {text}")
+        return config
+
+    @classmethod
+    def _of_texts(cls, properties: Mapping[str, object], resolve_class: ClassResolver | None) -> Self:
+        """The values without the checks of ``refused`` and ``faults``."""
+        classes = {one.name for one in _defined(cls)[1] if one.kind is type}
+
+        def resolve(name: str, text: str) -> Any:
+            return text if resolve_class is None or name not in classes else resolve_class(name, text)
+
+        return cls.of(cls.definition().parse(properties, resolve_class=resolve))
+
+    def faults(self, properties: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+        """The conflicts between settings that are valid one by one; override it, the default finds none.
+
+        `parse` raises the first conflict; `Connector.validate` reports all of them. It must not connect to a system:
+        `Connector.faults` may.
+
+        Args:
+            properties: The configuration that was parsed, for settings without a field.
+
+        Returns:
+            Names of settings, each with a text for people.
+
+        >>> class RangeConfig(AbstractConfig):
+        ...     first: int = setting(default=1)
+        ...     last: int = setting(default=9)
+        ...
+        ...     def faults(self, properties):
+        ...         if self.last < self.first:
+        ...             yield "last", f"must not be lower than first, which is {self.first}"
+        >>> RangeConfig.parse({"first": "10"})
+        Traceback (most recent call last):
+        penstock.errors.ConfigException: last: must not be lower than first, which is 10
+        """
+        return ()
 
     @classmethod
     def refused(cls, properties: Mapping[str, object]) -> list[tuple[str, str]]:

@@ -36,7 +36,7 @@ from penstock.api import (
     TopicPartition,
     ValueForm,
 )
-from penstock.config import ConfigDef, ConfigType, Importance
+from penstock.config import AbstractConfig, ConfigDef, ConfigType, Importance, setting
 from penstock.errors import IllegalWorkerStateException
 
 
@@ -178,6 +178,38 @@ def test_validation_reports_against_the_definition() -> None:
 
     assert [value.name for value in result.config_values] == ["file"]
     assert list(result.errors()) == ["file"]
+
+
+class BoundsConfig(AbstractConfig):
+    lower: int = setting(default=0)
+    upper: int = setting(default=9)
+    kind: type | None = setting(default=None)
+
+    def faults(self, properties: Mapping[str, object]) -> Iterable[tuple[str, str]]:
+        if self.upper < self.lower:
+            yield "upper", "is less than lower"
+            yield "lower.or.upper", "is not there"
+
+
+class BoundsConnector(api.SourceConnector):
+    config_class, task_class = BoundsConfig, api.FrameSourceTask
+
+    def faults(self, settings: BoundsConfig) -> Iterable[tuple[str, str]]:
+        return [("lower", f"of {settings.kind} is away")]
+
+
+def test_validation_reports_all_conflicts_and_looks_at_the_system_only_if_there_are_none() -> None:
+    conflicts = {"upper": ["upper: is less than lower"], "lower.or.upper": ["lower.or.upper: is not there"]}
+    assert BoundsConnector().validate({"lower": "10"}).errors() == conflicts
+    assert list(BoundsConnector().validate({"lower": "x"}).errors()) == ["lower"]
+    given = {"kind": "penstock.config.AbstractConfig"}
+    assert BoundsConnector().validate(given).errors() == {"lower": [f"lower: of {AbstractConfig} is away"]}
+
+
+def test_a_field_of_type_class_is_imported_when_the_connector_starts() -> None:
+    connector = BoundsConnector()
+    connector.start({"kind": "penstock.config.AbstractConfig"})
+    assert connector.settings.kind is AbstractConfig
 
 
 def test_offset_and_transaction_hooks_state_nothing_by_default() -> None:

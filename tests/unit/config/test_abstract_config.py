@@ -1,5 +1,6 @@
 """Configurations as classes: what they define, and what they are parsed to."""
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import FrozenInstanceError, field
 from enum import Enum
@@ -225,6 +226,42 @@ def test_a_text_in_any_letter_case_is_a_member_where_the_validator_takes_it():
 def test_a_class_that_was_not_looked_up_is_refused():
     with pytest.raises(ConfigException, match=r"collections\.OrderedDict for configuration codec: Expected a class"):
         ReaderConfig.parse({"path": "p", "codec": "collections.OrderedDict"})
+
+
+class _Bounds(AbstractConfig):
+    lower: int = setting(default=0)
+    upper: int = setting(default=9)
+
+    def faults(self, properties):
+        if self.upper < self.lower:
+            yield "upper", f"is less than lower, which is {self.lower}"
+        for name in sorted(set(properties) - {"lower", "upper"}):
+            yield name, "is no bound"
+
+
+def test_a_conflict_between_settings_is_refused_at_parse_after_the_faults_of_single_settings():
+    assert _Bounds.parse({"lower": "9"}) == _Bounds(lower=9)
+    with pytest.raises(ConfigException, match=r"^upper: is less than lower, which is 10$"):
+        _Bounds.parse({"lower": "10", "middle": "5"})
+    with pytest.raises(ConfigException, match=r"^middle: is no bound$"):
+        _Bounds.parse({"middle": "5"})
+    with pytest.raises(ConfigException, match="Invalid value x for configuration lower"):
+        _Bounds.parse({"lower": "x", "middle": "5"})
+
+
+class _Classes(AbstractConfig):
+    codec: type = setting()
+    name: str = setting(type=ConfigType.CLASS, default=None)
+
+
+def test_only_fields_of_type_class_are_looked_up():
+    made = _Classes.parse({"codec": "collections.OrderedDict", "name": "no.such.Class"}, resolve_class=_ordered)
+    assert (made.codec, made.name) == (OrderedDict, "no.such.Class")
+
+
+def _ordered(name, text):
+    assert (name, text) == ("codec", "collections.OrderedDict")
+    return OrderedDict
 
 
 class _Together(TypedConfig):

@@ -11,9 +11,9 @@ from __future__ import annotations
 import json
 import secrets
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -22,7 +22,6 @@ from penstock.api import ExactlyOnceSupport, FrameSourceTask, SourceConnector, S
 from penstock.config import (
     AbstractConfig,
     CaseInsensitiveValidString,
-    ClassResolver,
     ConfigType,
     Importance,
     LambdaValidator,
@@ -98,20 +97,8 @@ class DatagenConfig(AbstractConfig):
         doc="The most records that are made at once.",
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
-
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit, each with a text for people."""
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         given = [
             name
             for name, value in (
@@ -269,10 +256,6 @@ class DatagenSource(SourceConnector):
     def task_configs(self, max_tasks: int) -> list[dict[str, str]]:
         """Each task has a number; each makes its own records."""
         return [{**self.props, TASK_ID: str(number)} for number in range(max_tasks)]
-
-    def faults(self, settings: DatagenConfig) -> Iterable[tuple[str, str]]:
-        """Checks the schema."""
-        return settings.faults()
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport:
         """The records of an offset can be made again."""

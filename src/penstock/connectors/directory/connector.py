@@ -22,7 +22,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.api import ExactlyOnceSupport, SourceConnector, SourceConnectorContext, Task
-from penstock.config import Config, ConfigDef
 from penstock.connectors.directory.planning import (
     BYTES_FIELD,
     FILENAME_FIELD,
@@ -43,7 +42,6 @@ from penstock.connectors.directory.settings import (
     DirectorySourceConfig,
     TaskFiles,
     encode_files,
-    stall_fault,
 )
 from penstock.connectors.directory.task import DirectorySourceTask
 from penstock.errors import BadRequestException, ConnectException, IllegalWorkerStateException
@@ -306,6 +304,8 @@ class DirectorySourceConnector(SourceConnector):
     Source: KIP-131, Motivation.
     """
 
+    config_class = DirectorySourceConfig
+
     def __init__(self) -> None:
         self._props: dict[str, str] = {}
         self._assignment = TaskShare()
@@ -344,19 +344,6 @@ class DirectorySourceConnector(SourceConnector):
             self._monitor.stop()
             self._assignment = self._monitor.assignment
             self._monitor = None
-
-    def config(self) -> ConfigDef:
-        """The settings."""
-        return DirectorySourceConfig.definition()
-
-    def validate(self, connector_configs: Mapping[str, str]) -> Config:
-        """Checks each setting, and that the times fit together."""
-        checked = super().validate(connector_configs)
-        values = {value.name: value for value in checked.config_values}
-        fault = stall_fault(values["idle.ms"].value, values["stall.timeout.ms"].value)
-        if fault is not None:
-            values["stall.timeout.ms"].add_error_message(f"stall.timeout.ms {fault}")
-        return checked
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says which directories are missing or cannot be read, and that none of them has a file."""

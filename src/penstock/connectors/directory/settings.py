@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Self
 
 from penstock.config import (
     AbstractConfig,
-    ClassResolver,
     ConfigType,
     Importance,
     NonEmptyString,
@@ -23,7 +21,7 @@ from penstock.config import (
     setting,
 )
 from penstock.connectors.directory.planning import Committed
-from penstock.errors import ConfigException, ConnectException
+from penstock.errors import ConnectException
 
 #: Made by the connector for each task; not a setting for users.
 TASK_FILES_CONFIG = "task.files"
@@ -75,30 +73,16 @@ class DirectorySourceConfig(AbstractConfig):
         "because tasks commit no more often than that.",
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks what depends on more than one setting.
-
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        fault = stall_fault(config.idle_ms, config.stall_timeout_ms)
-        if fault is not None:
-            raise ConfigException("stall.timeout.ms", config.stall_timeout_ms, fault)
-        return config
+    def faults(self, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        if self.stall_timeout_ms <= self.idle_ms:
+            text = f"must be longer than idle.ms ({self.idle_ms}), for which tasks wait before they finish a file"
+            yield "stall.timeout.ms", text
 
     @cached_property
     def paths(self) -> tuple[str, ...]:
         """The directories, absolute and without repetition."""
         return tuple(dict.fromkeys(os.path.abspath(directory) for directory in self.directories))
-
-
-def stall_fault(idle_ms: object, stall_ms: object) -> str | None:
-    """Returns what is wrong with the combination of the two times, or None."""
-    if isinstance(idle_ms, int) and isinstance(stall_ms, int) and stall_ms <= idle_ms:
-        return f"must be longer than idle.ms ({idle_ms}), for which tasks wait before they finish a file"
-    return None
 
 
 @dataclass(frozen=True, slots=True)

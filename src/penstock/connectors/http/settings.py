@@ -9,14 +9,13 @@ import re
 from collections.abc import Iterable, Mapping
 from enum import Enum
 from importlib.util import find_spec
-from typing import Final, Self
+from typing import Final
 from urllib.parse import urlsplit
 
 from penstock.config import (
     AbsentSetting,
     AbstractConfig,
     CaseInsensitiveValidString,
-    ClassResolver,
     ConfigType,
     Importance,
     Password,
@@ -88,20 +87,8 @@ class HttpConfig(AbstractConfig):
         default=16 << 20, validator=Range.at_least(1), doc="A larger answer is refused, unpacked if it is compressed."
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
-
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit, each with a text for people."""
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         found = [("http.api.url", text) for text in [_fault_of_url(self.http_api_url)] if text]
         needed = {
             AuthType.BASIC: {"connection.user": self.connection_user},
@@ -209,9 +196,9 @@ class HttpSourceConfig(HttpConfig):
     page_pointer: str | None = setting(default=None, doc="Where the next URL, or the cursor, is in an answer.")
     page_first: int = setting(default=1, doc="The number of the first page.")
 
-    def faults(self) -> list[tuple[str, str]]:
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
         """See ``HttpConfig``."""
-        found = super().faults()
+        found = super().faults(properties)
         wanted = {"offset": self.offset_pointer, "page": self.page_mode is Paging.NUMBER or None}
         wanted |= {"cursor": self.page_mode is Paging.CURSOR or None}
         unknown = places(self.http_api_url) - {name for name, used in wanted.items() if used is not None}
@@ -296,9 +283,9 @@ class HttpSinkConfig(HttpConfig):
         "with Retry-After says it itself.",
     )
 
-    def faults(self) -> list[tuple[str, str]]:
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
         """See ``HttpConfig``."""
-        found = super().faults()
+        found = super().faults(properties)
         unknown = places(self.http_api_url) - _PLACES
         if unknown:
             found.append(("http.api.url", f"${{{min(unknown)}}} is not known; there are ${{topic}} and ${{key}}"))

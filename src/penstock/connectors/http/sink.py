@@ -6,7 +6,7 @@ Main types: `HttpSink`, `HttpSinkTask`. Thread: the connector's and the task's.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 
 from penstock.api import RetryPolicy, SinkConnector, SinkRecord, SinkTask
@@ -118,7 +118,3 @@ class HttpSink(SinkConnector):
     """Sends records to a web interface, and reports records that it rejects."""
 
     config_class, task_class = HttpSinkConfig, HttpSinkTask
-
-    def faults(self, settings: HttpSinkConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together."""
-        return settings.faults()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.api import SourceConnector, SourceRecord, SourceTask
@@ -158,7 +158,3 @@ class HttpSource(SourceConnector):
                     places = "offset, last, cursor and link, which are texts, and page, a number"
                     raise BadRequestException(f"{dict(offset)} is no offset of this connector: it has some of {places}")
         return True
-
-    def faults(self, settings: HttpSourceConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together."""
-        return settings.faults()

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Final, Self
+from typing import Final
 
 from penstock.config import (
     AbstractConfig,
     CaseInsensitiveValidString,
-    ClassResolver,
     Importance,
     LambdaValidator,
     Password,
@@ -106,20 +105,8 @@ class ConnectionConfig(AbstractConfig):
         "quotes, in lower case on PostgreSQL.",
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks which settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
-
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         there = self.address().dialect.name
         name = self.dialect_name.lower().removesuffix("databasedialect")
         if name not in _DIALECTS:

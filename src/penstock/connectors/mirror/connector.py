@@ -215,10 +215,6 @@ class MirrorConnector(PartitionedSource):
             prefixes = (f"{side}.consumer.", f"{side}.admin.", "consumer.", "admin.", f"{side}.cluster.")
             yield next((one + name for one in prefixes if one + name in props), f"{side}.cluster.{name}"), text
 
-    def faults(self, settings: MirrorConfig) -> Iterable[tuple[str, str]]:
-        """See ``Connector.faults``."""
-        return settings.faults()
-
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """See ``Connector.obstacles``."""
         assert self.config_class is not None

@@ -103,8 +103,8 @@ class MirrorConfig(AbstractConfig):
             alias=self.source_cluster_alias,
         )
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Names of settings that do not work, each with a text for people."""
+    def faults(self, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         yield from _faults_of(self.policy)
         if not self.forwarding_admin_class.endswith(".ForwardingAdmin"):
             yield "forwarding.admin.class", "No Java class can be run here; only Kafka's own ForwardingAdmin is known"
@@ -212,9 +212,9 @@ class MirrorCheckpointConfig(OffsetSyncsConfig):
         """The topic of checkpoints, on the target."""
         return self.policy().checkpoints_topic(self.source_cluster_alias)
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """See ``MirrorConfig.faults``."""
-        yield from super().faults()
+    def faults(self, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        yield from super().faults(properties)
         for part in (self.groups_to_have, self.topics_to_have):
             yield from _faults_of(part)
         yield from only("group.filter.class", self.group_filter_class, "DefaultGroupFilter")
@@ -325,9 +325,9 @@ class MirrorSourceConfig(OffsetSyncsConfig):
         """
         return NamePatterns((), self.config_properties_exclude, "config.properties")
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """See ``MirrorConfig.faults``."""
-        yield from super().faults()
+    def faults(self, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        yield from super().faults(properties)
         for part in (lambda: NamePatterns(self.topics, self.topics_exclude, "topics"), self.unsynced):
             yield from _faults_of(part)
         yield from only("topic.filter.class", self.topic_filter_class, "DefaultTopicFilter")

@@ -74,8 +74,8 @@ class LakeConfig(AbstractConfig):
         """The format of the tables."""
         return self.table_format
 
-    def lake_faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         if text := missing_library(self.format):
             return [("table.format", text)]
         if self.format is TableFormat.DELTA and not self.url:

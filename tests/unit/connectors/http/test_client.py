@@ -87,7 +87,7 @@ def test_wrong_settings_are_named(settings: dict[str, str], name: str, text: str
     with pytest.raises(ConfigException, match=name):
         HttpConfig.parse(config)
     if name != "request.timeout.ms":
-        faults = dict(reversed(HttpConfig.of(HttpConfig.definition().parse(config)).faults()))
+        faults = dict(reversed(HttpConfig.of(HttpConfig.definition().parse(config)).faults(config)))
         assert text in faults[name]
 
 

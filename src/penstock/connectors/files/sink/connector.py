@@ -26,8 +26,8 @@ class FileSink(SinkConnector):
         return FileSinkTask
 
     def faults(self, settings: FileSinkConfig) -> Iterable[tuple[str, str]]:
-        """Checks if the settings fit together, and if the store exists."""
-        return settings.faults() or [("url", text) for text in _faults_of_store(settings)]
+        """Checks that the store exists."""
+        return [("url", text) for text in _faults_of_store(settings)]
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Reports a store that cannot be used."""

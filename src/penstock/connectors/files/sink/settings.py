@@ -6,13 +6,12 @@ Source: the settings of Confluent's connectors for Amazon S3, Google Cloud Stora
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final, Self
+from typing import Final
 from zoneinfo import ZoneInfo
 
 from penstock.config import (
     AbsentSetting,
     CaseInsensitiveValidString,
-    ClassResolver,
     ConfigType,
     Importance,
     LambdaValidator,
@@ -278,20 +277,8 @@ class FileSinkConfig(StoreConfig):
 
     absent = ABSENT
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks if the settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing, wrong, or unsupported, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
-
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         found = []
         if not self.location().url:
             where = "says where the files go: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://.."

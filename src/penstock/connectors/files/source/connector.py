@@ -36,8 +36,8 @@ class FileSource(SourceConnector):
         return [{**self.props, TASK: str(number), TASKS: str(count)} for number in range(count)]
 
     def faults(self, settings: FileSourceConfig) -> Iterable[tuple[str, str]]:
-        """Checks if the settings fit together, and if the store exists."""
-        return settings.faults() or [("url", text) for text in _faults_of_store(settings)]
+        """Checks that the store exists."""
+        return [("url", text) for text in _faults_of_store(settings)]
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Reports a store that cannot be read."""

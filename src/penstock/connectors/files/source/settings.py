@@ -9,12 +9,11 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Final, Self
+from typing import Final
 
 from penstock.config import (
     AbsentSetting,
     CaseInsensitiveValidString,
-    ClassResolver,
     ConfigType,
     Importance,
     LambdaValidator,
@@ -380,24 +379,9 @@ class FileSourceConfig(StoreConfig):
         default=".PROCESSING", importance=Importance.LOW, doc="Files with this ending are not read."
     )
 
-    @classmethod
-    def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks if the settings fit together.
-
-        Raises:
-            ConfigException: A setting is missing, wrong, or unsupported, or two do not fit together.
-        """
-        config = super().parse(properties, resolve_class=resolve_class)
-        for name, text in config.faults(str(properties.get("connector.class", ""))):
-            raise ConfigException(f"{name}: {text}")
-        return config
-
-    def faults(self, connector: str = "") -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people.
-
-        Args:
-            connector: The configured class of the connector.
-        """
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        connector = str(properties.get("connector.class", ""))
         found = []
         if not self.address:
             where = "says where the files are: a path, s3://BUCKET/PREFIX, gs://.., abfss://.. or hdfs://.."

@@ -36,8 +36,8 @@ class JdbcSink(SinkConnector):
         return super().validate(connector_configs)
 
     def faults(self, settings: JdbcSinkConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together, whether the database is there, and whether the user may write."""
-        return settings.faults() or _faults_of_database(settings, self._props)
+        """Checks whether the database is there, and whether the user may write."""
+        return _faults_of_database(settings, self._props)
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the database cannot be reached, or that the user has no right to write."""

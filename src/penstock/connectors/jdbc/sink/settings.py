@@ -5,7 +5,7 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSinkConnector.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Final
 
@@ -147,9 +147,9 @@ class JdbcSinkConfig(ConnectionConfig):
         """The names of the columns of ``pk.mode=kafka``."""
         return self.pk_fields or KAFKA_KEYS
 
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
-        found = super().faults()
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        found = super().faults(properties)
         if self.delete_enabled and self.pk_mode is not PkMode.RECORD_KEY:
             found.append(("delete.enabled", "a row is deleted by the key of its record: set pk.mode=record_key"))
         if self.insert_mode is not InsertMode.INSERT and self.pk_mode is PkMode.NONE:

@@ -141,8 +141,8 @@ class JdbcSource(PartitionedSource):
         }
 
     def faults(self, settings: JdbcSourceConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together, and whether the database is there and has the tables."""
-        return settings.faults() or _faults_of_database(settings)
+        """Checks whether the database is there and has the tables."""
+        return _faults_of_database(settings)
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the database cannot be reached, or that no table matches."""

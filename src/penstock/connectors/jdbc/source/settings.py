@@ -8,7 +8,7 @@ Source: the settings of io.confluent.connect.jdbc.JdbcSourceConnector.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Final
 
@@ -232,9 +232,9 @@ class JdbcSourceConfig(ConnectionConfig):
         """The tables not to read, by either name of the setting."""
         return tuple(map(self.name_of, self.table_exclude_list or self.table_blacklist))
 
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
-        found = super().faults()
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        found = super().faults(properties)
         if self.catalog_pattern and not _is_like(self.address().database or "", self.catalog_pattern):
             text = (
                 f"{self.catalog_pattern!r} does not match {self.address().database}, the one catalog of the connection"

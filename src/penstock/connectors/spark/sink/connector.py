@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 from penstock.api import SinkConnector, Task, TopicPartition
 from penstock.connectors.spark.sink.settings import SparkSinkConfig
@@ -27,10 +27,6 @@ class SparkSink(SinkConnector):
         from penstock.connectors.spark.sink.task import SparkSinkTask
 
         return SparkSinkTask
-
-    def faults(self, settings: SparkSinkConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together."""
-        return settings.faults()
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:
         """Any offsets do: records from an earlier one on are written again. With ``spark.bulk`` they replace files."""

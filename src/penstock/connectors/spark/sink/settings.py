@@ -110,8 +110,8 @@ class SparkSinkConfig(SparkConfig):
         """True if a record without a value deletes."""
         return self.mode is SaveMode.UPSERT and self.delete_enabled
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Which settings do not fit together, with texts for people."""
+    def faults(self, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         yield from self.schema_faults()
         if not self.format and not self.spark_table:
             yield "spark.format", "is missing: say what is written, spark.format and spark.path, or spark.table"

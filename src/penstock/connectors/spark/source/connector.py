@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.api import ExactlyOnceSupport, PartitionedSource, Task
@@ -50,10 +50,6 @@ class SparkSource(PartitionedSource):
     def partitions(self) -> Sequence[Mapping[str, Any]]:
         """The data that is read: one source partition."""
         return [{"source": self.settings.label, "mode": self.settings.mode.value}]
-
-    def faults(self, settings: SparkSourceConfig) -> Iterable[tuple[str, str]]:
-        """Checks which settings fit together."""
-        return settings.faults()
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Says that the path is not there."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from enum import Enum
 
 from penstock.config import ConfigType, Importance, NonEmptyString, Range, setting
@@ -105,8 +105,8 @@ class SparkSourceConfig(SparkConfig):
         """True if files are read one by one."""
         return bool(self.spark_path) and not self.spark_query and self.format in FILE_FORMATS
 
-    def faults(self) -> Iterator[tuple[str, str]]:
-        """Which settings do not fit together, with texts for people."""
+    def faults(self, properties: Mapping[str, object]) -> Iterator[tuple[str, str]]:
+        """See ``AbstractConfig``."""
         yield from self.schema_faults()
         query = self.spark_query.strip()
         if not query and not self.format:

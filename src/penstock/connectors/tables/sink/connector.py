@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from penstock.api import SinkConnector, Task, TopicPartition
 from penstock.config import Config, ConfigValue
 from penstock.connectors.tables.places import open_lake
-from penstock.connectors.tables.sink.settings import TableSinkConfig, is_known, refused, with_own_names
+from penstock.connectors.tables.sink.settings import TableSinkConfig, is_known, with_own_names
 from penstock.errors import ConnectException
 
 
@@ -36,19 +36,13 @@ class TableSink(SinkConnector):
         properties = with_own_names(connector_configs)
         checked = super().validate({name: str(value) for name, value in properties.items() if value is not None})
         values = {value.name: value for value in checked.config_values}
-        added = {name: ConfigValue(name, connector_configs[name]) for name in connector_configs if is_known(name)}
-        faults = refused(connector_configs)
-        for name, _ in faults:
-            added.setdefault(name, ConfigValue(name, connector_configs[name]))
-        if not faults and not any(value.error_messages for value in values.values()):
+        if not checked.errors():
             config = TableSinkConfig.of(TableSinkConfig.definition().parse(properties))
-            faults = config.faults(connector_configs) or [
-                ("url", text) for text in _faults_of_lake(config, connector_configs)
-            ]
-        for name, text in faults:
-            value = added.get(name) or values.get(name) or values["url"]
-            value.add_error_message(f"{name}: {text}")
-        return Config([*checked.config_values, *added.values()])
+            for text in _faults_of_lake(config, connector_configs):
+                values["url"].add_error_message(f"url: {text}")
+        for name in filter(is_known, connector_configs):
+            values.setdefault(name, ConfigValue(name, connector_configs[name]))
+        return Config(list(values.values()))
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Reports a lake that cannot be used."""

@@ -264,19 +264,28 @@ class TableSinkConfig(LakeConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; accepts the names of Iceberg's sink, and checks if the settings fit together.
+        """See ``AbstractConfig``; accepts the names of Iceberg's sink, too."""
+        return super().parse(with_own_names(properties), resolve_class=resolve_class)
 
-        Raises:
-            ConfigException: A setting is missing, wrong, or unsupported, or two do not fit together.
-        """
-        config = super().parse(with_own_names(properties), resolve_class=resolve_class)
-        for name, text in (*refused(properties), *config.faults(properties)):
-            raise ConfigException(f"{name}: {text}")
-        return config
+    @classmethod
+    def refused(cls, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        given = {name: str(value) for name, value in properties.items() if value is not None}
+        found = super().refused(properties)
+        if given.get("iceberg.tables.schema-case-insensitive", "false").lower() == "true":
+            found.append(("iceberg.tables.schema-case-insensitive", "is not there: names count as they are written"))
+        for name in given:
+            if name.startswith("iceberg.tables.write-props."):
+                found.append((name, "is not there: set it as a property of the table, or target.file.bytes"))
+        kind, implementation = given.get("iceberg.catalog.type", ""), given.get("iceberg.catalog.catalog-impl", "")
+        if kind in ("hadoop", "nessie") or implementation.endswith(("HadoopCatalog", "NessieCatalog")):
+            text = "is not there: pyiceberg has the catalogs rest, sql, hive, glue, dynamodb and bigquery"
+            found.append(("iceberg.catalog.type" if kind else "iceberg.catalog.catalog-impl", text))
+        return found
 
     def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
-        found = self.lake_faults()
+        """See ``AbstractConfig``."""
+        found = super().faults(properties)
         if self.dynamic_tables and not self.route_field:
             found.append(("route.field", "dynamic.tables needs the field that has the name of the table"))
         if self.cdc_field and self.write_mode is WriteMode.APPEND:
@@ -362,22 +371,6 @@ def with_own_names(properties: Mapping[str, object]) -> dict[str, object]:
         found.setdefault("write.mode", "upsert")
     if "table.format" not in found and any(name.startswith("iceberg.") for name in properties):
         found["table.format"] = "iceberg"
-    return found
-
-
-def refused(properties: Mapping[str, object]) -> list[tuple[str, str]]:
-    """Unsupported settings of Iceberg's sink, each with what to do instead."""
-    given = {name: str(value) for name, value in properties.items() if value is not None}
-    found = []
-    if given.get("iceberg.tables.schema-case-insensitive", "false").lower() == "true":
-        found.append(("iceberg.tables.schema-case-insensitive", "is not there: names count as they are written"))
-    for name in given:
-        if name.startswith("iceberg.tables.write-props."):
-            found.append((name, "is not there: set it as a property of the table, or target.file.bytes"))
-    kind, implementation = given.get("iceberg.catalog.type", ""), given.get("iceberg.catalog.catalog-impl", "")
-    if kind in ("hadoop", "nessie") or implementation.endswith(("HadoopCatalog", "NessieCatalog")):
-        text = "is not there: pyiceberg has the catalogs rest, sql, hive, glue, dynamodb and bigquery"
-        found.append(("iceberg.catalog.type" if kind else "iceberg.catalog.catalog-impl", text))
     return found
 
 

@@ -29,7 +29,7 @@ from penstock.connectors.tables.lake import Lake
 from penstock.connectors.tables.places import LakeConfig, TableFormat, open_lake
 from penstock.connectors.tables.sink.settings import is_known, with_own_names
 from penstock.connectors.tables.source.reading import History, TablePosition, Version, VersionRows
-from penstock.errors import BadRequestException, ConfigException, ConnectException
+from penstock.errors import BadRequestException, ConnectException
 
 
 class OnRewrite(Enum):
@@ -75,19 +75,12 @@ class TableSourceConfig(LakeConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
-        """See ``AbstractConfig``; also checks if the settings fit together.
+        """See ``AbstractConfig``; accepts the names of Iceberg's sink, too."""
+        return super().parse(with_own_names(properties), resolve_class=resolve_class)
 
-        Raises:
-            ConfigException: A setting is missing or wrong, or two do not fit together.
-        """
-        config = super().parse(with_own_names(properties), resolve_class=resolve_class)
-        for name, text in config.faults():
-            raise ConfigException(f"{name}: {text}")
-        return config
-
-    def faults(self) -> list[tuple[str, str]]:
-        """Names of settings that do not fit others, each with a text for people."""
-        found = self.lake_faults()
+    def faults(self, properties: Mapping[str, object]) -> list[tuple[str, str]]:
+        """See ``AbstractConfig``."""
+        found = super().faults(properties)
         if not self.tables:
             found.append(("tables", "names at least one table"))
         if self.start_from not in ("snapshot", "latest") and self.start_version is None and self.start_time is None:
@@ -167,13 +160,13 @@ class TableSource(PartitionedSource):
         properties = with_own_names(connector_configs)
         checked = super().validate({name: str(value) for name, value in properties.items() if value is not None})
         values = {value.name: value for value in checked.config_values}
-        added = [ConfigValue(name, connector_configs[name]) for name in connector_configs if is_known(name)]
-        if not any(value.error_messages for value in values.values()):
+        if not checked.errors():
             config = TableSourceConfig.of(TableSourceConfig.definition().parse(properties))
-            faults = config.faults() or [("url", text) for text in _faults_of_lake(config, connector_configs)]
-            for name, text in faults:
-                values[name].add_error_message(f"{name}: {text}")
-        return Config([*checked.config_values, *added])
+            for text in _faults_of_lake(config, connector_configs):
+                values["url"].add_error_message(f"url: {text}")
+        for name in filter(is_known, connector_configs):
+            values.setdefault(name, ConfigValue(name, connector_configs[name]))
+        return Config(list(values.values()))
 
     def obstacles(self, props: Mapping[str, str]) -> Sequence[str]:
         """Reports a lake that cannot be used."""
