@@ -64,6 +64,7 @@ def started(context: SparkContext) -> SparkBulkSourceTask:
     connector = SparkSource()
     connector.start(SETTINGS)
     task = connector.task_class()()
+    connector.stop()
     assert isinstance(task, SparkBulkSourceTask)
     task.initialize(context)
     task.start(SETTINGS)
