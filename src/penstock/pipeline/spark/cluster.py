@@ -61,12 +61,7 @@ _NOT_KNOWN: Final = (
 
 @dataclass(frozen=True)
 class StandaloneMaster:
-    """A standalone master, or several of which one leads, as it can be asked from outside.
-
-    Attributes:
-        addresses: Hosts and ports at which drivers register.
-        ui_port: The port of its web UI.
-    """
+    """A standalone master, or several of which one leads, as it can be asked from outside."""
 
     addresses: Sequence[tuple[str, int]]
     ui_port: int
@@ -79,11 +74,7 @@ class StandaloneMaster:
         return cls(addresses_of(master), int(port)) if master.startswith(STANDALONE) and port.isdecimal() else None
 
     def why(self, application: str) -> str:
-        """The reason why an application has no executor; "" if it cannot be known. Blocks for some seconds at most.
-
-        Args:
-            application: Its id.
-        """
+        """The reason why an application has no executor; "" if it cannot be known. Blocks for some seconds at most."""
         silent = []
         for host, port in self.addresses:
             state = self._state(host)
@@ -116,14 +107,8 @@ def _failure(host: str, port: int) -> str:
 
 
 def reason_of(state: Mapping[str, Any], application: str) -> str:
-    """The reason why a standalone master gives an application no executor; "" if its state has none.
-
-    Args:
-        state: The answer of the master's ``/json/``.
-        application: The id of the application.
-
-    >>> reason_of({"workers": [], "activeapps": [{"id": "app-1"}]}, "app-1")
-    'No workers are registered with the master: start some, or look why they cannot reach it'
+    """The reason why a master with this answer to ``/json/`` gives an application no executor; "" if its state has
+    none.
     """
     workers = [one for one in state["workers"] if one.get("state", "ALIVE") == "ALIVE"]
     applications = {str(one.get("id")): one for one in state.get("activeapps", [])}
@@ -168,11 +153,7 @@ def _free(worker: Mapping[str, Any], name: str) -> int:
 
 
 def removal_of(context: Any) -> str:
-    """The reason why a session's last executor was removed; "" if the driver does not know it.
-
-    Args:
-        context: The session's ``SparkContext`` in the JVM.
-    """
+    """The reason why a session's last executor was removed; "" if the driver does not know it."""
     found = context.statusStore().executorList(False)
     removed = [found.apply(place) for place in range(found.size())]
     reasons = [
@@ -190,13 +171,7 @@ class NoExecutorsException(SparkUnavailableException):
 class ExecutorWatch:
     """Counts the executors of the session that is up, or starting.
 
-    Args:
-        conf: The worker's ``spark.*`` properties.
-        timeout_s: After how long without an executor a session counts as lost.
-        clock: Monotonic seconds.
-
-    Attributes:
-        ended: How many sessions in a row ended for having none.
+    A session counts as lost after ``timeout_s`` without one. ``ended`` counts the sessions in a row that ended so.
     """
 
     def __init__(
@@ -254,12 +229,7 @@ class ExecutorWatch:
                 self._answer, _ = in_own_thread("spark-master", lambda: asker.why(application))
 
     def count(self, executors: int, *, waits: bool = True) -> None:
-        """Notes how many executors there are.
-
-        Args:
-            executors: Their number.
-            waits: Whether there should be some.
-        """
+        """Notes how many executors there are, and whether there should be some."""
         now = self._clock()
         if executors > 0 or not waits:
             self._had_some = self._had_some or executors > 0
@@ -330,27 +300,15 @@ _ADDRESSES: Final = ("spark.driver.host", "spark.driver.bindAddress")
 
 
 def is_clustered(conf: Mapping[str, str]) -> bool:
-    """If a session's executors are processes of a cluster.
-
-    >>> is_clustered({"spark.master": "spark://spark:7077"}), is_clustered({"spark.master": "local[2]"})
-    (True, False)
-    >>> is_clustered({}), is_clustered({"spark.remote": "sc://spark:15002"})
-    (False, False)
-    """
+    """True if a session's executors are processes of a cluster."""
     master = conf.get("spark.master", "local")
     return "spark.remote" not in conf and master.partition("[")[0] != "local"
 
 
 def address_towards(host: str, port: int) -> str | None:
-    """The address of this machine that packets to another one come from.
+    """The address of this machine that packets to another one come from; None if no route leads there.
 
-    Resolves the name; sends nothing.
-
-    Returns:
-        None if the name does not resolve, or no route leads there. An IPv6 address is in brackets.
-
-    >>> address_towards("127.0.0.1", 7077)
-    '127.0.0.1'
+    Resolves the name; sends nothing. An IPv6 address is in brackets.
     """
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)

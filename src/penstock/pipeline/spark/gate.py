@@ -2,27 +2,8 @@
 
 A job has a fixed cost that a small batch does not pay back. So at most `permits` jobs run at a time; batches that
 arrive meanwhile wait, and the next job includes every waiting batch with the same plan. A batch never waits when a
-permit is free, so sharing costs a single batch nothing. Several small batches run before a large one, because one task
-with large messages would delay all other tasks.
-
-A batch that is converted outside Spark sends only the lengths of its keys and values through Spark, as one row, and all
-waiting batches share a job (`Passing`). A job costs the JVM some milliseconds, in its first minutes some ten. A batch
-of a
-task that has nothing else to do never waits for further batches: if no job is running it starts one at once. One that
-is waited for while the task begins others lets several times the duration of the latest job go by after it (`Passage`).
-
-The JVM holds a batch about ten times: as input, in Spark's tasks, in Spark's rows, whose buffers grow by doubling, and
-as output. With many cores, tasks or partitions any number of large batches may run at once. So a job waits, in order of
-arrival, until there is room for its rows (`MemoryBudget`, ``shares``); one that is larger than the whole budget runs
-without others. Small jobs neither wait nor count.
-
-An endless loop in the code of an abandoned task would occupy a core for ever in Spark's Python workers, and only Spark
-knows its process. After a job is cancelled (`PythonWork`), Spark ends processes that have not stopped after
-``spark.python.task.killTimeout``, 2 s.
-
-Main types: `Gate`, `Passing` with ``LENGTHS``, the columns of a row, `MemoryBudget` and `PythonWork`. They own no
-thread: the callers' threads (one pipeline thread for each task) run the jobs. All state of an object is guarded by one
-condition."""
+permit is free. No object here owns a thread: the callers' threads (one pipeline thread for each task) run the jobs.
+"""
 
 from __future__ import annotations
 
@@ -54,26 +35,16 @@ _MB: Final = 1024 * 1024
 
 
 def shares(heap_bytes: int) -> tuple[int, int]:
-    """The bytes of rows that one job may have, and all together.
-
-    >>> [share // 2**20 for share in shares(700 * 2**20)]
-    [21, 58]
-    """
+    """The bytes of rows that one job may have, and all together: 21 and 58 MiB with 700 MiB of heap."""
     return int(heap_bytes * JOB_PART), int(heap_bytes * ALL_PART)
 
 
 class MemoryBudget:
-    """Room for the rows of jobs.
+    """Room for the rows of jobs, in order of arrival; a job that is larger than the whole budget runs without others.
 
-    Args:
-        heap_bytes: Of the session's JVM; None where it is not known, as on a Spark Connect server: no bounds then.
-
-    >>> budget = MemoryBudget(3_200)
-    >>> budget.job_bytes
-    100
-    >>> with budget.room_for(1_000):
-    ...     budget.used
-    1000
+    The JVM holds a batch about ten times: as input, in Spark's tasks, in Spark's rows, whose buffers grow by doubling,
+    and as output. Small jobs neither wait nor count. Without a known heap, as on a Spark Connect server, there are no
+    bounds.
     """
 
     def __init__(self, heap_bytes: int | None = None) -> None:
@@ -127,7 +98,12 @@ _AGAIN_S: Final = 1.0
 
 
 class PythonWork:
-    """The work of Python workers for one task. Thread: any."""
+    """The work of Python workers for one task. Thread: any.
+
+    An endless loop in the code of an abandoned task would occupy a core for ever in Spark's Python workers, and only
+    Spark knows its process. After a job is cancelled, Spark ends processes that have not stopped after
+    ``spark.python.task.killTimeout``, 2 s.
+    """
 
     def __init__(self) -> None:
         self._tag = f"penstock-{uuid.uuid4().hex}"
@@ -142,11 +118,7 @@ class PythonWork:
 
     @contextmanager
     def under_way(self, session: SparkSession) -> Iterator[None]:
-        """Around a job.
-
-        Raises:
-            ConnectException: The work was ended.
-        """
+        """Surrounds a job; raises ConnectException if the work was ended."""
         with self._changed:
             if self._ended:
                 raise ConnectException("Python workers of Spark do nothing more for this task: it was abandoned")
@@ -168,10 +140,7 @@ class PythonWork:
                 self._changed.notify_all()
 
     def end(self) -> None:
-        """Ends it, and lets nothing more begin; waits for the end.
-
-        A job that is about to begin is not there yet, so it is asked for again.
-        """
+        """Ends it, and lets nothing more begin; waits for the end."""
         for _ in range(_TRIES):
             with self._changed:
                 self._ended = True
@@ -207,21 +176,13 @@ class Passage(Protocol):
     def __call__(self, *, patient: bool = False) -> None:
         """Raises what the job of the batch raised.
 
-        Args:
-            patient: True if further batches may join: the job begins when they have had time for that, or when a
-                waiting batch is asked for without patience.
+        With ``patient`` further batches may join: the job begins when they have had time for that, or when a waiting
+        batch is asked for without patience.
         """
 
 
 def lengths_of(messages: pa.Table) -> pa.Table:
-    """The row of a batch.
-
-    Args:
-        messages: Keys and values, as bytes or texts.
-
-    >>> lengths_of(pa.table({"key": pa.nulls(2, pa.binary()), "value": [b"abc", None]})).to_pylist()
-    [{'key': None, 'value': [3, None]}]
-    """
+    """The row of a batch of keys and values, as bytes or texts."""
     rows = messages.num_rows
     columns = []
     for name in LENGTHS.names:
@@ -248,10 +209,12 @@ class _PassingBatch:
 
 
 class Passing:
-    """The batches of all tasks that are to pass.
+    """Sends the lengths of batches that are converted outside Spark through it, one row for each, all waiting ones in
+    one job.
 
-    Args:
-        clock: Monotonic seconds.
+    A job costs the JVM some milliseconds, in its first minutes some ten. A batch of a task that has nothing else to do
+    never waits for further batches. One that is waited for while the task begins others lets several times the duration
+    of the latest job go by after it.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -262,15 +225,10 @@ class Passing:
         self._rests_until = 0.0
 
     def begin(self, messages: pa.Table, execute: Callable[[pa.Table], object]) -> Passage:
-        """Lets a batch wait for the next job.
+        """Lets a batch wait for the next job; the result raises what ``execute`` raised for this batch.
 
-        Args:
-            messages: Keys and values, as bytes or texts; they are not kept.
-            execute: Runs one job over rows as in ``LENGTHS``. One caller's is as good as another's.
-
-        Returns:
-            What waits until the batch has passed. It raises what ``execute`` raised for this batch; where the batches
-            of a job fail together, each has another to itself.
+        Where the batches of a job fail together, each has another to itself. ``execute`` runs one job over rows as in
+        ``LENGTHS``; one caller's is as good as another's.
         """
         ticket = _PassingBatch(lengths_of(messages), messages.num_rows)
         with self._changed:
@@ -361,15 +319,13 @@ class _Ticket:
 
 
 class Gate:
-    """Admits batches to Spark, several of one plan together.
+    """Admits batches to Spark, several of one plan together. Thread: any; calls block until the caller's own batch is
+    done.
 
-    Args:
-        permits: jobs that may run at the same time, at least 1.
-        max_records: upper bound of the rows of a shared job. A single batch above it still runs, by itself.
-        max_bytes: upper bound of their size, likewise. Beyond it there is nothing to gain from sharing, and a job takes
-            several times its input in memory.
-
-    Thread: any; calls block until the caller's own batch is done.
+    At most ``permits`` jobs run at once. A shared job has at most ``max_records`` rows and ``max_bytes``: beyond that
+    there is nothing to gain from sharing, and a job takes several times its input in memory. A larger batch runs by
+    itself. Several small batches run before a large one, because one task with large messages would delay all other
+    tasks.
     """
 
     def __init__(self, permits: int, max_records: int = 100_000, max_bytes: int = 8 * 1024 * 1024) -> None:
@@ -388,18 +344,9 @@ class Gate:
     def run(self, key: Hashable, table: pa.Table, execute: Execute) -> pa.Table:
         """Runs `execute` on the batch, perhaps together with batches that others brought under the same key.
 
-        Args:
-            key: identifies chain and schemas; batches with equal keys have equal Arrow schemas, and one caller's
-                `execute` is as good as another's.
-            table: the batch.
-            execute: maps a table to a table with as many rows in the same order; runs one Spark job.
-
-        Returns:
-            The rows of the result that belong to `table`, in order.
-
-        Raises:
-            BaseException: what `execute` raised for this batch. When a shared job fails, every batch of it is run
-                again by itself, so that one batch cannot fail another.
+        Batches with equal keys have equal Arrow schemas, and one caller's `execute` is as good as another's: it runs
+        one job and returns as many rows in the same order. When a shared job fails, every batch of it is run again by
+        itself, so that one batch cannot fail another.
         """
         ticket = _Ticket(key, table)
         with self._changed:

@@ -70,11 +70,7 @@ class Loss:
 
 
 class IsolatedSessionLostException(ConnectException):
-    """The session apart was lost under an order, or the worker's under a batch that only parts are to be tried of.
-
-    Args:
-        loss: How.
-    """
+    """The isolated session was lost under an order, or the worker's under a batch only parts of which are to be tried."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss.ended)
@@ -85,19 +81,7 @@ def goes_alone(loss: Loss, nbytes: int, passed: int = 0) -> bool:
     """True if a batch is not to be tried on the worker's session again.
 
     The first session may have been lost by any of the jobs that were on it, or have been killed from outside.
-
-    Args:
-        loss: How the session was lost.
-        nbytes: The size of the batch.
-        passed: The size of the largest one that the same plan has taken on that session.
-
-    >>> large = 20 * 1024 * 1024
-    >>> goes_alone(Loss(1, True, ""), large), goes_alone(Loss(1, False, ""), large), goes_alone(Loss(1, True, ""), 1)
-    (True, False, True)
-    >>> goes_alone(Loss(2, False, ""), 1), goes_alone(Loss(1, True, "", jobs=1), 1)
-    (True, True)
-    >>> goes_alone(Loss(1, True, ""), 500, passed=400)
-    False
+    ``passed`` is the size of the largest batch that the same plan has taken on that session.
     """
     unknown = not passed or nbytes >= SUSPECT_BYTES or loss.jobs == 1
     return loss.count >= SUSPECT_LOSSES or (loss.out_of_memory and unknown)
@@ -105,11 +89,8 @@ def goes_alone(loss: Loss, nbytes: int, passed: int = 0) -> bool:
 
 @dataclass(frozen=True)
 class SessionOrder:
-    """An order for an isolated session: a function of the package, by its module and name, and its further arguments.
-
-    Attributes:
-        module, function: Found in the other process; gets its ``SparkRuntime`` and the arguments.
-        arguments: Anything that can be pickled.
+    """An order for an isolated session: a function by its module and name, which gets the ``SparkRuntime`` and the
+    arguments.
     """
 
     module: str
@@ -118,11 +99,7 @@ class SessionOrder:
 
 
 class IsolatedSession:
-    """The process, started when it is first needed.
-
-    Args:
-        conf: The worker's ``spark.*`` properties.
-    """
+    """The process, started when it is first needed."""
 
     def __init__(self, conf: Mapping[str, str]) -> None:
         self._conf = dict(conf) | {"spark.master": "local[1]"}
@@ -226,11 +203,7 @@ def send(connection: socket.socket, data: bytes) -> None:
 
 
 def receive(connection: socket.socket) -> bytes:
-    """Receives a message.
-
-    Raises:
-        EOFError: The other end was closed.
-    """
+    """Receives a message; raises EOFError if the other end was closed."""
     (length,) = _LENGTH.unpack(_exactly(connection, _LENGTH.size))
     return _exactly(connection, length)
 
@@ -295,9 +268,5 @@ def _sendable(error: Exception) -> Exception:
 
 
 def raise_lost(loss: Loss) -> None:
-    """For ``SparkRuntime.run``: a job is not run again here.
-
-    Raises:
-        IsolatedSessionLostException: Always.
-    """
+    """For ``SparkRuntime.run``: a job is not run again here."""
     raise IsolatedSessionLostException(loss)

@@ -43,15 +43,8 @@ log = logging.getLogger(__name__)
 class Silence:
     """The time without an answer, measured by rounds of requests instead of only the clock.
 
-    Args:
-        max_round_s: The longest time that a round counts. A round that takes longer was frozen itself, as a whole
-            container or machine is, and says nothing about the JVM.
-        clock: Monotonic seconds.
-
-    >>> moments = iter([0.0, 2.0, 4.0, 3600.0, 3602.0, 3604.0])
-    >>> silence = Silence(3.0, lambda: next(moments))
-    >>> [silence.after(answered=answered) for answered in (True, False, False, False, True)]
-    [0.0, 2.0, 5.0, 7.0, 0.0]
+    A round that takes longer than ``max_round_s`` was frozen itself, as a whole container or machine is, and says
+    nothing about the JVM.
     """
 
     def __init__(self, max_round_s: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -70,8 +63,7 @@ class Silence:
 class JvmProbe:
     """Puts one question again and again; what does not answer blocks the thread of the question, not the asker.
 
-    Args:
-        ask: The question; it may raise, and it may block for ever. Such a thread ends when its connection is closed.
+    The question may raise, and it may block for ever. Such a thread ends when its connection is closed.
     """
 
     def __init__(self, ask: Callable[[], object]) -> None:
@@ -344,14 +336,8 @@ class DriverJvm:
 
 
 def how_ended(code: int | None, memory: str) -> str:
-    """Describes how a JVM ended, as the end of a sentence.
-
-    Args:
-        code: Its exit code, negative for a signal; None if it has not ended.
-        memory: What it was given, ``spark.driver.memory``.
-
-    >>> [how_ended(code, "700m") for code in (3, 1, None)]
-    ['ran out of memory (spark.driver.memory is 700m)', 'ended with exit code 1', 'does not answer']
+    """Describes how a JVM with that exit code (negative for a signal, None while it runs) ended, as the end of a
+    sentence.
     """
     if code in _OUT_OF_MEMORY:
         return f"ran out of memory (spark.driver.memory is {memory})"
@@ -421,9 +407,6 @@ def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
     """The settings that start the JVM: they stand on its command line, which everybody on the machine may read.
 
     The others, which may have secrets, go to the session over the connection to the JVM.
-
-    >>> launch_settings({"spark.driver.memory": "1g", "spark.hadoop.fs.s3a.secret.key": "s"})
-    {'spark.driver.memory': '1g'}
     """
     return {name: value for name, value in settings.items() if name.startswith(_LAUNCH)}
 
@@ -464,15 +447,8 @@ def brief(error: BaseException) -> str:
 
 
 def java_reasons(text: str) -> list[str]:
-    """The exception that a trace of the JVM tells of, and its first cause; empty if the text has none.
-
-    Args:
-        text: The message of a ``Py4JJavaError``: what was called, then the trace.
-
-    >>> java_reasons("An error occurred while calling o1.x.\\n: a.B: no\\n\\tat c\\nCaused by: d.E: why\\n\\tat f")
-    ['a.B: no', 'd.E: why']
-    >>> java_reasons("plain")
-    []
+    """The exception that a trace in the message of a ``Py4JJavaError`` tells of, and its first cause; empty without
+    one.
     """
     lines = text.splitlines()
     if len(lines) < 2 or not lines[1].startswith(": "):
@@ -594,10 +570,7 @@ def archive_option() -> str:
 
 
 def archive_spark(target: Path | None = None) -> Path:
-    """Makes the archive, or makes it again.
-
-    Args:
-        target: The file; where workers look for it when None.
+    """Makes the archive, or makes it again; None is the place where workers look for it.
 
     Raises:
         ArchiveFailedException: there is no Java, Spark does not start, or the file cannot be written.
@@ -663,10 +636,9 @@ _GNU_TUNABLES: Final = "GLIBC_TUNABLES"
 
 
 def choose_memory_pool() -> str:
-    """Sets the allocators up. Where the environment speaks of one, that one stays as it is.
+    """Sets the allocators up, before there are batches, and returns the name of Arrow's pool: jemalloc if it has it.
 
-    Returns:
-        The name of the pool that Arrow uses now: jemalloc if it has it.
+    Where the environment speaks of one, that one stays as it is.
     """
     _set_up_malloc(os.environ)
     if not os.environ.get(CHOICE) and "jemalloc" in pa.supported_memory_backends():

@@ -1,31 +1,17 @@
 """Runs a prepared plan with new data on the JVM of a classic session.
 
-PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch, most of them to read constant
-settings, to build lists of columns, and to read arrays element by element. Their results are cached with the plan here.
-A call takes 0.1 ms while a machine is idle, and 2 to 5 ms in a worker under load: its answer waits for a core and for
-the threads that hold Python's lock. So arrays are read and written element by element where the place is known, and
-rows are read from the socket in one piece for each Arrow message, not whenever some have come.
-
-For a batch of fifty thousand records planning takes a third of the time, for one of twenty nearly all: Spark analyses,
-optimizes and plans it, and generates and compiles code. All this depends only on the plan and the schema of its input.
-A DataFrame keeps its physical plan, and that its RDD, which ends in partitions that hold Arrow messages. To run it
-again with other rows, this module replaces the messages. They go with the tasks wherever they run: kept in the
-block store of a local driver's JVM instead, chains and converters took the same processor time within 6 %.
+PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch. A call takes 0.1 ms while a machine
+is idle, and 2 to 5 ms in a worker under load: its answer waits for a core and for the threads that hold Python's lock.
+So what depends on the plan alone is kept here, arrays are read and written element by element where the place is known,
+and rows are read from the socket in one piece for each Arrow message. For a batch of fifty thousand records planning
+takes a third of the time, for one of twenty nearly all. A DataFrame keeps its physical plan, and that its RDD, which
+ends in partitions that hold Arrow messages: to run it again, this module replaces the messages. Only a chain of
+projections may be kept, whose expressions give the same for the same row at any time.
 
 The JVM keeps an object for as long as Python may use it, and with a DataFrame the batch from which it was made. Py4J
-notices dropped objects in order and releases them one at a time, in the background: after the thousands of columns of
-a new plan, batches accumulate in the JVM until its memory is full. So objects are given back: ``release`` for objects
-that PySpark has made, ``forget`` for the caller's own Java objects. Other objects of a DataFrame, such as its columns,
-are in a cycle each: Py4J's objects refer to their methods, and these to the object. A worker's collector runs rarely,
-so this module collects the young objects when a DataFrame was released. A kept query leaves none.
-
-Only a chain of projections may be kept, and every expression of it must give the same for the same row at any time: one
-that contains the time or a random number of its planning would repeat it.
-
-Main types: `DriverPlan` (a plan for one schema of input) and ``driver_plan``, which returns None if this way is
-impossible (``arrow_of`` gets the rows of any other DataFrame): it depends on PySpark's internals, so it supports only
-tested releases, and data that PySpark passes on unchanged. ``PreparedQuery``, used by one thread at a time, is a kept
-query; ``PreparedQueries`` are the idle ones. ``scratch_file`` passes a batch to the JVM.
+releases dropped objects one at a time, in the background: after the thousands of columns of a new plan, batches
+accumulate in the JVM until its memory is full. So objects are given back, by ``release`` and ``forget``. Other objects
+of a DataFrame, such as its columns, are in a cycle each, which a worker's collector rarely runs for.
 
 Invariant 6: Arrow in, Arrow out, nothing else. Thread: any.
 """
@@ -96,9 +82,8 @@ _OUTCOME_TIMEOUT: Final = "10s"
 
 
 def call(target: Any, method: str, *args: Any) -> Any:
-    """Calls a method of a Java object, and leaves no attribute in the Python object.
-
-    An attribute of Py4J's objects is kept in them and refers to them: a cycle for the garbage collector.
+    """Calls a method of a Java object; an attribute of Py4J's objects would be kept in them, in a cycle for the
+    collector.
     """
     from py4j.java_gateway import JavaMember
 
@@ -158,13 +143,7 @@ def _serve(java: Any) -> Any:
 
 
 def _received(place: int | str, secret: str | None, server: Any) -> list[pa.RecordBatch]:
-    """Reads the rows that the JVM serves, in order.
-
-    Args:
-        place: A port, or the path of a Unix socket, which needs no secret.
-        secret: What the server at a port asks for.
-        server: Knows how the job ended.
-    """
+    """Reads the rows that the JVM serves at a port, or at a Unix socket, which needs no secret; in order."""
     from pyspark.errors.exceptions.captured import unwrap_spark_exception
     from pyspark.sql.pandas.serializers import ArrowCollectSerializer
     from pyspark.util import _do_server_auth
@@ -285,7 +264,7 @@ _thread = threading.local()
 
 @dataclass(frozen=True, eq=False)
 class PreparedQuery:
-    """A DataFrame in the JVM whose rows can be replaced.
+    """A DataFrame in the JVM whose rows can be replaced, used by one thread at a time.
 
     Attributes:
         java: The DataFrame.
@@ -357,16 +336,9 @@ class PreparedQueries:
 def prepare(session: Any, schema: str, parts: int, select: Callable[[list[Any]], None]) -> PreparedQuery | None:
     """Makes a query; its partitions hold a stand-in until they are filled.
 
-    Args:
-        session: A classic session.
-        schema: Of its input, as Spark's JSON.
-        parts: How many partitions it takes.
-        select: Gets a list that ends with the input, as a DataFrame in the JVM; adds what is selected of it, step by
-            step.
-
-    Returns:
-        None when the plan has to be made for each batch: it is more than projections, or what it gives depends on when
-        or how often it is planned.
+    ``select`` gets a list that ends with the input, as a DataFrame in the JVM, and adds what is selected of it, step by
+    step. None if the plan has to be made for each batch: it is more than projections, or what it gives depends on when
+    or how often it is planned.
     """
     made: list[Any] = []
     try:
@@ -437,18 +409,10 @@ def driver_plan(
     prepared: PreparedQueries,
     mapped: Mapped | None = None,
 ) -> DriverPlan | None:
-    """Makes a plan for input of a schema.
+    """Makes a plan for input of a schema; ``mapped`` is applied to the rows after the projections.
 
-    Args:
-        session: The session to run it on.
-        schema: Of the input.
-        projections: The projections, one after the other.
-        prepared: Keeps the queries of plans that are used again.
-        mapped: The function that Python workers apply to the rows after them; None = none.
-
-    Returns:
-        None when batches have to go PySpark's own way: on Spark Connect, with releases that are not known, with
-        timestamps, without columns, and where Spark encrypts what it puts on disk or serves rows at a path.
+    None if batches have to go PySpark's own way: on Spark Connect, with releases that are not known, with timestamps,
+    without columns, and where Spark encrypts what it puts on disk or serves rows at a path.
     """
     from pyspark import __version__
     from pyspark.sql.pandas.types import from_arrow_schema
@@ -463,10 +427,7 @@ def driver_plan(
 
 
 class DriverPlan:
-    """A plan of which all is known but the data. Made by ``driver_plan``.
-
-    Thread: any, several at a time.
-    """
+    """A plan of which all is known but the data. Thread: any, several at a time."""
 
     def __init__(
         self,
@@ -499,14 +460,7 @@ class DriverPlan:
         self._can_be_prepared = True
 
     def collect(self, table: pa.Table) -> pa.Table:
-        """The rows that the plan makes of these, in the same order. Runs one Spark job.
-
-        Args:
-            table: Of the schema that the plan was made for; each chunk becomes a partition.
-
-        Raises:
-            PySparkException: What PySpark raises for a job that fails.
-        """
+        """The rows that the plan makes of these, in the same order; each chunk is a partition. Runs one Spark job."""
         table = self._activated(table)
         parts = table.to_batches()
         large = table.nbytes > SMALL_BYTES
@@ -518,14 +472,7 @@ class DriverPlan:
         return pa.Table.from_batches(batches).cast(self._schema) if batches else self._schema.empty_table()
 
     def count(self, table: pa.Table) -> int:
-        """Counts the rows that the plan makes of these, which stay in the JVM. Runs one Spark job.
-
-        Args:
-            table: Of the schema that the plan was made for, in one chunk.
-
-        Raises:
-            PySparkException: What PySpark raises for a job that fails.
-        """
+        """Counts the rows that the plan makes of these, in one chunk, which stay in the JVM. Runs one Spark job."""
         from pyspark.errors.exceptions.captured import unwrap_spark_exception
 
         table = self._activated(table)
@@ -649,15 +596,8 @@ def _arrow_schema(schema: StructType) -> pa.Schema:
 
 @contextmanager
 def scratch_file(directory: str, *, in_memory: bool) -> Iterator[str]:
-    """An empty file, for as long as the context.
-
-    Args:
-        directory: Where it is, if on disk.
-        in_memory: Whether it may be one without a place on disk. Other processes of the same user on this machine can
-            open its path, too.
-
-    Returns:
-        Its path.
+    """The path of an empty file, for as long as the context; in memory, other processes of the same user can open it,
+    too.
     """
     if in_memory and hasattr(os, "memfd_create"):
         descriptor = os.memfd_create("penstock-batch")

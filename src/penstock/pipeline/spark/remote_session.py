@@ -1,12 +1,9 @@
 """A session on a Spark Connect server: connection, settings, heartbeat, end.
 
-Main type: ``RemoteSession``, the counterpart of ``DriverJvm`` for ``spark.remote``. The server belongs to somebody
-else: it may be restarted, and it is not ours to kill. A session that was lost is never mended (a server that comes
-back knows nothing of it); it is closed, which makes the calls that wait for it fail, and another one is made.
-
-PySpark decides by the process between its two APIs, so a process has either classic or remote sessions.
-
-Thread: owned by the session thread of ``SparkRuntime``; ``lost_by`` from any thread.
+The server belongs to somebody else: it may be restarted, and it is not ours to kill. A session that was lost is never
+mended (a server that comes back knows nothing of it); it is closed, which makes the calls that wait for it fail, and
+another one is made. PySpark decides by the process between its two APIs, so a process has either classic or remote
+sessions.
 """
 
 from __future__ import annotations
@@ -55,11 +52,7 @@ _PACKAGES: Final = ("grpc", "grpc_status", "google.rpc", "zstandard")
 
 
 class RemoteSession:
-    """One session on a server.
-
-    Args:
-        url: ``sc://host:port/;parameter=value``.
-        conf: The worker's ``spark.*`` properties; those of SQL are set on the session.
+    """The counterpart of ``DriverJvm`` for ``spark.remote``. Thread: the session thread; ``lost_by`` from any.
 
     Raises:
         SessionRefusedException: The address cannot be one, or a package is missing: trying again does not help.

@@ -1,15 +1,9 @@
 """Manages the only Spark session of a worker: starts, monitors and replaces it.
 
-The JVM of a classic session can die (killed, frozen, out of memory). `SparkRuntime` starts it in the background,
-watches it, replaces it, and runs jobs again that were in flight: jobs are pure functions from Arrow to Arrow, so a
-second run is harmless. With `spark.remote` the session is one on a Spark Connect server, which is not ours to kill; a
-lost session is replaced the same way, and a server that was there before gets two minutes to come back.
-
-A job that failed because the worker had no free file descriptor is run again, too (`Shortage`): such a shortage is
-often temporary, whether a connector leaks descriptors or a thousand clients use them.
-
-Main type: `SparkRuntime`; `coming_session` is for callers without a runtime, such as checks of configurations.
-Threads: `spark-session` (owned here) boots and watches; any thread may call `run`.
+The JVM of a classic session can die (killed, frozen, out of memory). `SparkRuntime` runs jobs again that were in
+flight: jobs are pure functions from Arrow to Arrow, so a second run is harmless. With `spark.remote` the session is one
+on a Spark Connect server, which is not ours to kill; a lost session is replaced the same way, and a server that was
+there before gets two minutes to come back. Thread: `spark-session` (owned here) boots and watches.
 """
 
 from __future__ import annotations
@@ -51,11 +45,8 @@ _seldom = SeldomLog(logging.getLogger(__name__))
 
 
 class Shortage:
-    """The retries of one job.
-
-    Args:
-        pause: waits the given number of seconds.
-        clock: monotonic seconds.
+    """The retries of a job that failed because the worker had no free file descriptor: such a shortage is often
+    temporary.
     """
 
     def __init__(
@@ -66,11 +57,7 @@ class Shortage:
         self._until: float | None = None
 
     def wait(self, error: BaseException) -> None:
-        """Waits for a moment, after which the job may be tried again.
-
-        Raises:
-            ConnectException: it was tried for a minute.
-        """
+        """Waits for a moment, after which the job may be tried again; raises ConnectException after a minute."""
         now = self._clock()
         self._until = now + PATIENCE_S if self._until is None else self._until
         if now >= self._until:
@@ -103,13 +90,10 @@ _started: SparkRuntime | None = None
 
 
 def coming_session(timeout_s: float) -> SparkSession | None:
-    """The session of this process's worker. Waits for a session that is starting; any thread.
+    """The session of this process's worker; None if none was requested, it cannot start, or is not up in time. Any
+    thread.
 
-    Args:
-        timeout_s: The timeout, measured from the beginning of its start.
-
-    Returns:
-        The session; None if none was requested, it cannot start, or it is not up in time.
+    The timeout is measured from the beginning of its start.
     """
     runtime = _started
     if runtime is None:
@@ -125,14 +109,11 @@ def coming_session(timeout_s: float) -> SparkSession | None:
 class SparkRuntime:
     """The worker's Spark session, replaced when it is lost.
 
-    Args:
-        conf: the worker's `spark.*` properties. `spark.remote` makes it a Spark Connect client.
-        heartbeat_timeout_s: a JVM that does not respond for this long counts as frozen and is killed.
-        executors_timeout_s: a session on a cluster without executors for this long counts as lost.
-        on_failure: called from the session thread with the cause when no session can be started. Callers that wait for
-            a session get an exception; this is for tasks that wait for data and would otherwise notice only with their
-            next batch.
-        most_losses: the number of lost sessions after which a job fails.
+    A JVM that does not respond for ``heartbeat_timeout_s`` counts as frozen and is killed; a session on a cluster
+    without executors for ``executors_timeout_s`` counts as lost. A job fails after ``most_losses`` lost sessions.
+    ``on_failure`` is called from the session thread with the cause when no session can be started: callers that wait
+    for a session get an exception; this is for tasks that wait for data and would otherwise notice only with their next
+    batch.
 
     Thread: created and stopped by the worker's owner; `run`, `session` and `want` from any thread.
     """
@@ -191,7 +172,7 @@ class SparkRuntime:
 
     @property
     def boot_began(self) -> float | None:
-        """The time when the last start of a session began, by ``time.monotonic``, or None before the first."""
+        """When the last start of a session began, by ``time.monotonic``; None before the first."""
         return self._boot_began
 
     @property
@@ -242,10 +223,7 @@ class SparkRuntime:
             self._executors.close()
 
     def session(self, timeout_s: float | None = None) -> SparkSession:
-        """Waits for the session.
-
-        Args:
-            timeout_s: how long; None waits until it is up or has failed.
+        """Waits for the session; None waits until it is up or has failed.
 
         Raises:
             SparkUnavailableException: it cannot start (with the cause), or is not up in time.
@@ -256,13 +234,7 @@ class SparkRuntime:
         return found[0]
 
     def current(self, timeout_s: float | None = None) -> tuple[SparkSession, int] | None:
-        """Waits for the session and its generation.
-
-        Args:
-            timeout_s: how long; None waits until it is up or has failed.
-
-        Returns:
-            None when it is neither up nor has failed in time.
+        """Waits for the session and its generation; None if it is neither up nor has failed in time.
 
         Raises:
             SparkUnavailableException: it cannot start (with the cause), or the worker is stopping.
@@ -287,9 +259,7 @@ class SparkRuntime:
     ) -> T:
         """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
 
-        Args:
-            job: a pure function of its captured Arrow data; it may be run more than once.
-            instead: asked with each loss; what it gives is called in the place of running the job again.
+        ``instead`` is asked with each loss; what it gives is called in the place of running the job again.
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.
@@ -335,11 +305,7 @@ class SparkRuntime:
 
     @waiting_for("spark")
     def run_on(self, session: SparkSession, job: Callable[[], T]) -> T:
-        """Runs a job over what somebody has made on a session: on another one it cannot run.
-
-        Args:
-            session: where it was made; that it is gone already counts as lost.
-            job: is run once.
+        """Runs a job once, over what was made on a session: on another one it cannot run.
 
         Raises:
             SparkSessionLostException: the session was lost before or meanwhile.
@@ -363,9 +329,6 @@ class SparkRuntime:
         """Gives up the session when what is done on it inside takes longer. Part of a job of ``run``.
 
         Nothing less helps: a pattern that Java looks for, or a plan that Spark makes, cannot be interrupted.
-
-        Args:
-            limit_s: how long; None for no limit.
 
         Raises:
             SparkOverdueException: it took longer.
@@ -395,12 +358,8 @@ class SparkRuntime:
     def is_lost(self, generation: int, error: BaseException) -> bool:
         """True if the session of that generation is gone, as opposed to something that failed on a healthy one.
 
-        After that it is gone for all callers, even before the watch notices it: they wait for the next one.
-
-        Args:
-            generation: of the session, see `current`.
-            error: what somebody got who used it. Where it is about the connection, a JVM that is about to end is
-                given a moment to do so.
+        After that it is gone for all callers, even before the watch notices it. If the error is about the connection, a
+        JVM that is about to end is given a moment to do so.
         """
         with self._changed:
             if self._lost_generation >= generation:
