@@ -38,8 +38,8 @@ from penstock.pipeline.batch.batches import (
     ProduceBatch,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import SinkPipeline, build_sink_pipeline
-from penstock.pipeline.batch.source.path import SourcePipeline, build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_PLANS, SparkJobs
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
@@ -209,11 +209,11 @@ def _source(runtime: SparkRuntime, jobs: SparkJobs) -> SourcePipeline:
     hoist.configure({"field": "line"})
     insert.configure({"static.field": "origin", "static.value": "soak"})
     stages = [TransformStage("hoist", hoist), TransformStage("insert", insert)]
-    return build_source_pipeline(runtime, _spec(stages), jobs)
+    return SourcePipeline(runtime, _spec(stages), jobs)
 
 
 def _sink(runtime: SparkRuntime, jobs: SparkJobs) -> SinkPipeline:
-    return build_sink_pipeline(runtime, _spec(), jobs)
+    return SinkPipeline(runtime, _spec(), jobs)
 
 
 def _records(rows: int, number: int, fresh: int) -> list[SourceRecord]:

@@ -19,8 +19,8 @@ from penstock.api import Predicate, SinkRecord, SourceRecord, Transformation
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.pipeline.batch.batches import PipelineSpec, RecordError, TransformStage
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.plugins import PluginKind, Plugins
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ class Here:
 
     def _source(self, spec: PipelineSpec, case: Mapping[str, Json]) -> list[Json]:
         records = [cast("SourceRecord", decode_record(one)) for one in case["records"]]
-        batch = build_source_pipeline(self.runtime, spec).run(records)
+        batch = SourcePipeline(self.runtime, spec).run(records)
         return [
             batch.errors.get(place) or (None if row["dropped"] else _sent(row))
             for place, row in enumerate(batch.table.to_pylist())
@@ -112,7 +112,7 @@ class Here:
         keys = [_bytes(one["key"]) for one in messages]
         headers = [[(name, _bytes(data)) for name, data in one["headers"]] for one in messages]
         batch = consumed(coordinates, keys, [_bytes(one["value"]) for one in messages], headers)
-        result = build_sink_pipeline(self.runtime, spec).run(batch)
+        result = SinkPipeline(self.runtime, spec).run(batch)
         kept: Sequence[SinkRecord | None] = result.records or [None] * len(messages)
         return [
             result.errors.get(place) or (None if record is None else _given(record))

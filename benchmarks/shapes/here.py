@@ -26,7 +26,7 @@ from penstock.cli.worker.worker import collect_rarely
 from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -121,7 +121,7 @@ def _batches(
 
     def batch(form: ValueForm | None) -> Callable[[], None]:
         spec = PipelineSpec(_json(schemas, True), _json(schemas, False), SimpleHeaderConverter(), value_form=form)
-        pipeline = build_sink_pipeline(runtime, spec, jobs)
+        pipeline = SinkPipeline(runtime, spec, jobs)
 
         def run() -> None:
             made = pipeline.run(consumed)

@@ -34,8 +34,8 @@ from penstock.pipeline.batch.batches import (
     PipelineSpec,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
@@ -117,10 +117,10 @@ class Pipelines:
             return self._reading(case, size)
         records = _records(case.data, case.typed, size)
         if case.kind is Kind.WRITE:
-            pipeline = build_source_pipeline(self._runtime, self._spec(self._converter(case.links[0])), self._jobs)
+            pipeline = SourcePipeline(self._runtime, self._spec(self._converter(case.links[0])), self._jobs)
         else:
             converter = _json(case.typed)
-            pipeline = build_source_pipeline(self._runtime, self._spec(converter, self._stages(case.links)), self._jobs)
+            pipeline = SourcePipeline(self._runtime, self._spec(converter, self._stages(case.links)), self._jobs)
         return _checked(lambda: pipeline.run(records))
 
     def _reading(self, case: Case, size: int) -> Batch:
@@ -128,7 +128,7 @@ class Pipelines:
         made = cast("Any", self.batch(write, size)())
         wire = made.table.column("value").combine_chunks()
         spec = self._spec(self._converter(case.links[0]), form=ValueForm.COLUMNS)
-        pipeline = build_sink_pipeline(self._runtime, spec, self._jobs)
+        pipeline = SinkPipeline(self._runtime, spec, self._jobs)
         consumed = consumed_table(wire)
         return _checked(lambda: pipeline.run(consumed))
 
@@ -136,7 +136,7 @@ class Pipelines:
         """A batch of fifty schemas with some records each, through a chain of two."""
         records = [_versioned(schema, row) for row in range(RECORDS_EACH) for schema in _schemas()]
         spec = self._spec(_json(True), self._stages(TWO))
-        pipeline = build_source_pipeline(self._runtime, spec, self._jobs)
+        pipeline = SourcePipeline(self._runtime, spec, self._jobs)
         return _checked(lambda: pipeline.run(records))
 
     def with_python(self, size: int, spent: Callable[[str, float], None]) -> Batch:
@@ -163,7 +163,7 @@ class Pipelines:
 
     def _python(self, stages: Sequence[TransformStage], size: int, spent: Callable[[str, float], None]) -> Batch:
         spec = self._spec(_json(False), stages, spent=spent)
-        pipeline = build_source_pipeline(self._runtime, spec, self._jobs)
+        pipeline = SourcePipeline(self._runtime, spec, self._jobs)
         records = _records(Data.FLAT, True, size)
         return _checked(lambda: pipeline.run(records))
 

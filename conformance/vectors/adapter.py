@@ -267,18 +267,18 @@ class PipelineAdapter:
         return made
 
     def _run_source(self, spec: PipelineSpec, records: Sequence[SourceRecord]) -> ProduceBatch | Failure:
-        from penstock.pipeline.batch.source.path import build_source_pipeline
+        from penstock.pipeline.batch.source.path import SourcePipeline
 
         def run() -> ProduceBatch:
-            return build_source_pipeline(self._runtime, spec).run(records)
+            return SourcePipeline(self._runtime, spec).run(records)
 
         return _guarded(run)
 
     def _run_sink(self, spec: PipelineSpec, batch: pa.Table) -> SinkBatch | Failure:
-        from penstock.pipeline.batch.sink.path import build_sink_pipeline
+        from penstock.pipeline.batch.sink.path import SinkPipeline
 
         def run() -> SinkBatch:
-            return build_sink_pipeline(self._runtime, spec).run(batch)
+            return SinkPipeline(self._runtime, spec).run(batch)
 
         return _guarded(run)
 

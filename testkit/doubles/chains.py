@@ -17,8 +17,8 @@ from penstock.pipeline.batch.batches import (
     SinkBatch,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 
 T = TypeVar("T")
@@ -37,12 +37,12 @@ class Chain:
 
     def source(self, records: Sequence[SourceRecord]) -> ProduceBatch:
         """Returns the result of a source task's records."""
-        return build_source_pipeline(self.runtime, self._spec()).run(records)
+        return SourcePipeline(self.runtime, self._spec()).run(records)
 
     def sink(self, values: Sequence[bytes | None], *, form: ValueForm | None = None) -> SinkBatch:
         """Returns the batch that a sink task is given for JSON messages; ``form`` is None for records."""
         spec = replace(self._spec(), value_form=form)
-        return build_sink_pipeline(self.runtime, spec).run(consumed(values))
+        return SinkPipeline(self.runtime, spec).run(consumed(values))
 
 
 def consumed(values: Sequence[bytes | None], *, topics: Sequence[str] = ()) -> pa.Table:

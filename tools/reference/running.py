@@ -20,8 +20,8 @@ from penstock.api import SinkRecord, SourceRecord
 from penstock.data import ConnectHeaders, Header
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PipelineSpec, RecordError, SinkBatch
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import ConnectorSettings, StandaloneSettings
@@ -58,7 +58,7 @@ def run_chain(runtime: SparkRuntime, plugins: Plugins, example: TransformExample
             return f"{type(error).__name__}: {error}"
         given = example.records()
         spec, batch = as_consumed(given, parts.transforms)
-        return "\n\n".join(_outcomes(given, build_sink_pipeline(runtime, spec).run(batch)))
+        return "\n\n".join(_outcomes(given, SinkPipeline(runtime, spec).run(batch)))
 
 
 def _outcomes(given: Sequence[SinkRecord], batch: SinkBatch) -> list[str]:
@@ -104,7 +104,7 @@ def _written(runtime: SparkRuntime, parts: TaskParts, text: str, *, header: bool
         if header
         else PipelineSpec(Empty(), parts.value_converter, EmptyHeader(), (), "example")
     )
-    batch = build_source_pipeline(runtime, spec).run([record])
+    batch = SourcePipeline(runtime, spec).run([record])
     if batch.errors:
         return _error(batch.errors[0])
     row = batch.table.to_pylist()[0]
@@ -119,7 +119,7 @@ def _read(runtime: SparkRuntime, parts: TaskParts, data: bytes | None, *, header
     else:
         spec = PipelineSpec(nothing, parts.value_converter, LookUpHeader([]), (), "example")
         messages = consumed([BASE], [None], [data])
-    batch = build_sink_pipeline(runtime, spec).run(messages)
+    batch = SinkPipeline(runtime, spec).run(messages)
     if batch.errors:
         return _error(batch.errors[0])
     record = (batch.records or [None])[0]

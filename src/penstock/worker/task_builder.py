@@ -39,8 +39,8 @@ from penstock.kafka.settings.client import (
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.pipeline.batch.batches import PathCounts, PipelineSpec
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
@@ -263,7 +263,7 @@ class TaskBuilder:
         store, committer = commits.committer(request, sender, CommitHooks(task))
         made.callback(store.stop)
         jobs = self._jobs.of_a_task()
-        pipeline = build_source_pipeline(
+        pipeline = SourcePipeline(
             self._runtime, self._spec(request, parts), jobs, PathCounts(self._metrics, request.id.connector)
         )
         topics = self._topic_creation(request, settings, made)
@@ -342,7 +342,7 @@ class TaskBuilder:
             )
         session = TaskSession(str(request.id), self._runtime)
         jobs = self._jobs.of_a_task()
-        pipeline = build_sink_pipeline(
+        pipeline = SinkPipeline(
             self._runtime,
             self._spec(request, parts, task, session, frames_join=settings.frames.join),
             jobs,

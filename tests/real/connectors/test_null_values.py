@@ -23,9 +23,9 @@ from penstock.data import STRING_SCHEMA, Schema, SchemaBuilder
 from penstock.data.text import to_java_text
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
-from penstock.pipeline.batch.sink.path import SinkPipeline, build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.batch.source.frame_input import frame_to_records
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
@@ -177,7 +177,7 @@ def sink_pipeline(
 ) -> SinkPipeline:
     stages = [TransformStage(str(index), one) for index, one in enumerate(chain)]
     spec = PipelineSpec(KEYS, converter, SimpleHeaderConverter(), stages, value_form=form)
-    return build_sink_pipeline(runtime, spec, SparkJobs(runtime))
+    return SinkPipeline(runtime, spec, SparkJobs(runtime))
 
 
 def ensure_equal(
@@ -251,7 +251,7 @@ def test_nulls_of_a_source_are_written_as_each_would_be(
     converter = made(name, settings)
     if name in REGISTERED:
         request.addfinalizer(cast("Any", converter).close)
-    pipeline = build_source_pipeline(spark_runtime, PipelineSpec(converter, converter, SimpleHeaderConverter()))
+    pipeline = SourcePipeline(spark_runtime, PipelineSpec(converter, converter, SimpleHeaderConverter()))
     for schema in (None, OPTIONAL_TEXT):
         expected: list[object]
         try:
@@ -279,7 +279,7 @@ def test_nulls_in_front_of_and_behind_each_transform_on_the_way_from_a_source(
     ]
     one = transform(name if name in ONE_SIDED else f"{name}$Value", settings)
     spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), [TransformStage("t", one)])
-    pipeline = build_source_pipeline(spark_runtime, spec)
+    pipeline = SourcePipeline(spark_runtime, spec)
     for table in tables:
         frame = SourceFrame(table, "t", schema, {"p": 1}, {"o": 1}, timestamp=5)
         try:

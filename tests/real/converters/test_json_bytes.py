@@ -14,7 +14,7 @@ from penstock.api import ValueForm
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.data.text import to_java_text
 from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -42,7 +42,7 @@ def _is_beyond(case: Case) -> bool:
 def run(runtime: SparkRuntime, given: Sequence[Case], form: ValueForm | None) -> SinkBatch:
     value = converter(given[0])
     spec = PipelineSpec(value, value, SimpleHeaderConverter(), value_form=form)
-    return build_sink_pipeline(runtime, spec, SparkJobs(runtime)).run(consumed([data_of(case) for case in given]))
+    return SinkPipeline(runtime, spec, SparkJobs(runtime)).run(consumed([data_of(case) for case in given]))
 
 
 def texts_of(made: SinkBatch, rows: int) -> list[str | None]:

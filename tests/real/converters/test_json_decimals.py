@@ -11,7 +11,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -39,7 +39,7 @@ def read(runtime: SparkRuntime, settings: Mapping[str, str], messages: list[str]
     """Values, or the message of the error."""
     rows = len(messages)
     json = configured(JsonConverter(), settings)
-    batch = build_sink_pipeline(runtime, PipelineSpec(json, json, SimpleHeaderConverter())).run(
+    batch = SinkPipeline(runtime, PipelineSpec(json, json, SimpleHeaderConverter())).run(
         consumed([one.encode() for one in messages])
     )
     records = iter([one for one in batch.records or () if one is not None])

@@ -15,7 +15,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import Struct
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -77,7 +77,7 @@ def read(runtime: SparkRuntime, converter: JsonConverter, messages: Sequence[str
     key, header = StringConverter(), SimpleHeaderConverter()
     key.configure({}, True)
     header.configure({})
-    batch = build_sink_pipeline(runtime, PipelineSpec(key, converter, header)).run(
+    batch = SinkPipeline(runtime, PipelineSpec(key, converter, header)).run(
         consumed([one.encode() for one in messages])
     )
     assert batch.errors == {}

@@ -15,7 +15,7 @@ from penstock.converters.json.structs import PlainPayloads
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.batch.batches import PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
@@ -152,7 +152,7 @@ def run(
         value_form=form,
         nothing_beside_spark=not in_front,
     )
-    return build_sink_pipeline(runtime, spec).run(consumed(values))
+    return SinkPipeline(runtime, spec).run(consumed(values))
 
 
 def told(record: SinkRecord | None) -> object:

@@ -12,8 +12,8 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 
 pytestmark = [pytest.mark.java, pytest.mark.slow]
@@ -49,8 +49,8 @@ def test_a_map_with_such_keys_is_read_and_written_in_batches_and_alone(
     assert data is not None
     spec = PipelineSpec(converter, converter, SimpleHeaderConverter())
 
-    read = build_sink_pipeline(spark_runtime, spec).run(consumed([data] * 3))
-    sent = build_source_pipeline(spark_runtime, spec).run(
+    read = SinkPipeline(spark_runtime, spec).run(consumed([data] * 3))
+    sent = SourcePipeline(spark_runtime, spec).run(
         [SourceRecord({}, {}, "t", value, value_schema=schema) for _ in range(3)]
     )
 

@@ -29,8 +29,8 @@ from penstock.pipeline.batch.batches import (
     TransformStage,
     Why,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
@@ -98,8 +98,8 @@ def test_records_go_out_and_come_back_and_a_bad_one_is_its_own_error(
     cut: str,
 ) -> None:
     with pipeline(kind(), registry) as spec:
-        source = build_source_pipeline(spark_runtime, spec)
-        sink = build_sink_pipeline(spark_runtime, replace(spec, transforms=()))
+        source = SourcePipeline(spark_runtime, spec)
+        sink = SinkPipeline(spark_runtime, replace(spec, transforms=()))
 
         made = source.run([user(1, "a"), user(2, None), user(3, "c")])
         sent = made.table.column("value").to_pylist()
@@ -126,7 +126,7 @@ def test_an_outage_makes_every_record_retriable_and_costs_one_request(
     spark_runtime: SparkRuntime, registry: RegistryStandIn
 ) -> None:
     with pipeline(AvroConverter(), registry) as spec:
-        source = build_source_pipeline(spark_runtime, spec)
+        source = SourcePipeline(spark_runtime, spec)
         registry.status = 500
         batch = [user(number, "x") for number in range(200)]
 
@@ -181,9 +181,9 @@ def test_messages_of_avro_in_columns_are_what_they_are_one_by_one(
         values[50] = b"\x00\x00\x00\xff\xff\x02\x00"
         moved: list[Mapping[Why | None, int]] = []
         batch = messages(values)
-        columns = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
+        columns = SinkPipeline(spark_runtime, spec, moved=moved.append).run(batch)
         monkeypatch.setattr(wire, "MIN_ROWS", 1000)
-        rows = build_sink_pipeline(spark_runtime, spec, moved=moved.append).run(batch)
+        rows = SinkPipeline(spark_runtime, spec, moved=moved.append).run(batch)
     assert rows_of(columns) == rows_of(rows)
     assert columns.errors.keys() == {20, 40, 50}
     assert columns.count_dropped == rows.count_dropped
@@ -217,9 +217,9 @@ def test_values_written_as_avro_in_columns_are_what_they_are_one_by_one(
     moved: list[Mapping[Why | None, int]] = []
     with pipeline(AvroConverter(), registry) as spec:
         spec = replace(spec, transforms=spec.transforms if transformed else [])
-        at_once = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(frame if framed else records)
+        at_once = SourcePipeline(spark_runtime, spec, moved=moved.append).run(frame if framed else records)
         monkeypatch.setattr(row_road, "MIN_AT_ONCE", 1000)
-        alone = build_source_pipeline(spark_runtime, spec, moved=moved.append).run(records)
+        alone = SourcePipeline(spark_runtime, spec, moved=moved.append).run(records)
     for name in ("topic", "key", "value"):
         assert at_once.table.column(name).to_pylist() == alone.table.column(name).to_pylist()
     assert [one.message for one in at_once.errors.values()] == [one.message for one in alone.errors.values()]

@@ -22,8 +22,8 @@ from penstock.data import (
     Timestamp,
 )
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, TransformStage
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.extraction import HoistFieldValue
 from penstock.transforms.predicates import TopicNameMatches
@@ -64,7 +64,7 @@ LOOSE = [
 
 def written(runtime: SparkRuntime, records: Sequence[SourceRecord] | SourceFrame) -> ProduceBatch:
     spec = PipelineSpec(StringConverter(), StringConverter(), SimpleHeaderConverter(), (), "text")
-    return build_source_pipeline(runtime, spec).run(records)
+    return SourcePipeline(runtime, spec).run(records)
 
 
 def alone(schema: Schema | None, value: object) -> bytes | None:
@@ -147,7 +147,7 @@ def test_sinks_that_write_text(spark_runtime: SparkRuntime) -> None:
     )
     messages = [json.dumps({"at": at}).encode() for at in (1577966405000, 0)]
 
-    batch = build_sink_pipeline(spark_runtime, spec).run(consumed(messages))
+    batch = SinkPipeline(spark_runtime, spec).run(consumed(messages))
 
     assert batch.frames is not None
     texts = [text for frame in batch.frames for text in frame.table["value"].to_pylist()]
@@ -171,7 +171,7 @@ def test_records_that_go_several_ways_through_a_chain(spark_runtime: SparkRuntim
         for topic in ("held", "plain")
     ]
 
-    batch = build_source_pipeline(spark_runtime, spec).run(records)
+    batch = SourcePipeline(spark_runtime, spec).run(records)
 
     expected = [text for value in values for text in (b"Struct{held=%s}" % alone(None, value), alone(None, value))]
     assert batch.table.column("value").to_pylist() == expected

@@ -22,7 +22,7 @@ from penstock.broker import EmbeddedBroker
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import STRING_SCHEMA
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.worker.source.batcher import parts_of_frame
 from penstock.worker.task.bounded_queue import BatchLimits
@@ -209,7 +209,7 @@ def test_a_source_frame_of_200_megabytes_costs_no_session(spark_runtime: SparkRu
     value.configure({}, False)
     headers.configure({})
     spec = PipelineSpec(key, value, headers)
-    pipeline = build_source_pipeline(spark_runtime, spec)
+    pipeline = SourcePipeline(spark_runtime, spec)
     spark_runtime.session(WAIT_S)
     before = spark_runtime.jvm_pid
     table = pa.table({"value": ["x" * MB] * 200})

@@ -16,7 +16,7 @@ from penstock.data import STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.errors import ConfigException, DataException
 from penstock.model import ConnectorType
 from penstock.model.payloads import GivenRecord, PreviewLimits, PreviewRequest
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings.worker import WorkerSettings
@@ -178,7 +178,7 @@ def test_the_record_that_runs_over_its_time_is_found_and_the_others_go_on(spark_
     slow.limit_s = 5.0
     chain = Chain(spark_runtime, stages(slow))
     # As a task has it, which keeps away from the worker's session for a while.
-    task, names = build_source_pipeline(spark_runtime, chain._spec()), [f"n{number}" for number in range(6)]
+    task, names = SourcePipeline(spark_runtime, chain._spec()), [f"n{number}" for number in range(6)]
     names[4] = SLOW_TEXT
     records = [record(Struct(NAMED).put("name", name), schema=NAMED) for name in names]
     spark_runtime.session(180)

@@ -14,8 +14,8 @@ from penstock.converters.primitives import ByteArrayConverter
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaAndValue
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, Moved, PipelineSpec, Why
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -63,7 +63,7 @@ def messages(values: list[bytes | None]) -> pa.Table:
 
 
 def test_values_that_deny_their_schema_do_not_displace_schemaless_ones(spark_runtime: SparkRuntime) -> None:
-    pipeline = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter()))
+    pipeline = SourcePipeline(spark_runtime, spec(StringConverter(), StringConverter()))
     records = [record("a"), record("x", INT32_SCHEMA), record("b"), record("y", INT32_SCHEMA), record(7, INT32_SCHEMA)]
 
     made = pipeline.run(records)
@@ -74,7 +74,7 @@ def test_values_that_deny_their_schema_do_not_displace_schemaless_ones(spark_run
 
 def test_bytes_that_are_no_text_in_their_encoding_cost_no_other_message(spark_runtime: SparkRuntime) -> None:
     settings = {"converter.encoding": "UTF-16"}
-    pipeline = build_sink_pipeline(spark_runtime, spec(ByteArrayConverter(), StringConverter(), settings))
+    pipeline = SinkPipeline(spark_runtime, spec(ByteArrayConverter(), StringConverter(), settings))
 
     read = pipeline.run(messages(["é".encode("utf-16-be"), b"\xff\xfe\x00", None, b"\xd8\x00\x00a"]))
 
@@ -95,7 +95,7 @@ def test_text_is_written_in_any_of_the_jvm_s_character_sets(
     encoding: str, data: bytes, spark_runtime: SparkRuntime
 ) -> None:
     settings = {"converter.encoding": encoding}
-    pipeline = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter(), settings))
+    pipeline = SourcePipeline(spark_runtime, spec(StringConverter(), StringConverter(), settings))
 
     made = pipeline.run([record("hé€", STRING_SCHEMA)])
 
@@ -110,8 +110,8 @@ def test_a_batch_is_the_same_whether_columns_go_around_spark_or_not(whole: bool,
         record("b"),
     ]
 
-    made = build_source_pipeline(spark_runtime, own).run(records)
-    read = build_sink_pipeline(spark_runtime, own).run(messages([b"x", b"y", None]))
+    made = SourcePipeline(spark_runtime, own).run(records)
+    read = SinkPipeline(spark_runtime, own).run(messages([b"x", b"y", None]))
 
     assert made.table.to_pylist() == [
         {
@@ -160,13 +160,13 @@ def test_every_record_of_a_batch_goes_through_spark_and_is_counted(
     jobs = SparkJobs(spark_runtime)
     records = [record("a"), record(1, INT32_SCHEMA), record("z", INT32_SCHEMA)]
 
-    stock = build_source_pipeline(spark_runtime, spec(StringConverter(), StringConverter()), jobs, count)
+    stock = SourcePipeline(spark_runtime, spec(StringConverter(), StringConverter()), jobs, count)
     assert stock.run(records).table.column("value").to_pylist() == [b"a", b"1", b"z"]
     assert (moved, whole) == ([{None: 3}], [])
-    own = build_source_pipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
+    own = SourcePipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
     assert own.run(records).table.column("value").to_pylist() == [b"<a>", b"<1>", b"<z>"]
     assert (moved, whole) == ([{None: 3}, {Why.OWN_CLASS: 3}], [3])
-    sink = build_sink_pipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
+    sink = SinkPipeline(spark_runtime, spec(Brackets(), Brackets()), jobs, count)
     assert [one and one.value for one in sink.run(messages([b"q", None])).records or ()] == ["<q>", None]
     assert moved[2:] == [{Why.OWN_CLASS: 2}]
     assert own.run([]).table.num_rows == 0

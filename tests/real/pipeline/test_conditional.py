@@ -10,7 +10,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, TransformStage
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import MaskFieldValue
 from penstock.transforms.predicates import TopicNameMatches
@@ -29,7 +29,7 @@ def record(topic: str, value: object, schema: Schema | None) -> SourceRecord:
 def run(runtime: SparkRuntime, stage: TransformStage, records: Sequence[SourceRecord]) -> ProduceBatch:
     converter = configured_json()
     spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), [stage], "conditional")
-    return build_source_pipeline(runtime, spec).run(records)
+    return SourcePipeline(runtime, spec).run(records)
 
 
 def configured_json() -> JsonConverter:

@@ -21,7 +21,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.data.text import to_java_text
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import Passage
 from penstock.pipeline.spark.session import SparkRuntime
@@ -90,7 +90,7 @@ def configured() -> JsonConverter:
 def at_once_us(form: ValueForm | None, batches: Iterator[Sequence[bytes]], topics: int = 1) -> float:
     """What a sink's pipeline takes."""
     spec = PipelineSpec(configured(), configured(), SimpleHeaderConverter(), value_form=form)
-    pipeline = build_sink_pipeline(SparkRuntime({}), spec, Passing())
+    pipeline = SinkPipeline(SparkRuntime({}), spec, Passing())
 
     def batch(values: Sequence[bytes]) -> pa.Table:
         rows = len(values)

@@ -17,8 +17,8 @@ from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.columns.layout import VARIANT_ARROW
 from penstock.pipeline.columns.variant import NO_KEYS, _write_array, encode
 from penstock.pipeline.spark.prepared_plan import arrow_of
@@ -73,7 +73,7 @@ def found(batch: SinkBatch) -> list[type | None]:
 
 
 def test_plain_messages_of_a_thousand_levels_are_read_and_deeper_ones_fail_alone(spark_runtime: SparkRuntime) -> None:
-    pipeline = build_sink_pipeline(spark_runtime, spec(schemas=False))
+    pipeline = SinkPipeline(spark_runtime, spec(schemas=False))
 
     made = pipeline.run(consumed(['{"x":1}', lists(1000), objects(1000), lists(1001), objects(1001), '{"a":' * 5000]))
 
@@ -85,7 +85,7 @@ def test_plain_messages_of_a_thousand_levels_are_read_and_deeper_ones_fail_alone
 
 @pytest.mark.parametrize("kind", ["struct", "array"])
 def test_messages_with_a_deep_schema_are_read_record_by_record(spark_runtime: SparkRuntime, kind: str) -> None:
-    pipeline = build_sink_pipeline(spark_runtime, spec(schemas=True))
+    pipeline = SinkPipeline(spark_runtime, spec(schemas=True))
 
     made = pipeline.run(consumed([enveloped(0, kind), enveloped(200, kind), lists(1001)]))
 
@@ -94,7 +94,7 @@ def test_messages_with_a_deep_schema_are_read_record_by_record(spark_runtime: Sp
 
 
 def test_where_plans_have_to_be_taken_a_schema_that_is_too_deep_fails_alone(spark_runtime: SparkRuntime) -> None:
-    pipeline = build_sink_pipeline(spark_runtime, replace(spec(schemas=True), nothing_beside_spark=True))
+    pipeline = SinkPipeline(spark_runtime, replace(spec(schemas=True), nothing_beside_spark=True))
 
     made = pipeline.run(consumed([enveloped(0, "array"), enveloped(12, "array"), enveloped(21, "array")]))
 
@@ -125,7 +125,7 @@ def test_values_of_a_deep_schema_are_written(spark_runtime: SparkRuntime, kind: 
         *([] if beside else [SourceRecord({}, {}, "t", too_deep, value_schema=deep)]),
     ]
 
-    made = build_source_pipeline(spark_runtime, replace(spec(False), nothing_beside_spark=not beside)).run(records)
+    made = SourcePipeline(spark_runtime, replace(spec(False), nothing_beside_spark=not beside)).run(records)
 
     assert sorted(made.errors) == ([] if beside else [2])
     expected = objects(levels) if kind == "struct" else lists(levels)

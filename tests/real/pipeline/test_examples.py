@@ -11,8 +11,8 @@ from penstock.api import SourceRecord
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
 
@@ -32,9 +32,7 @@ def test_they_work_before_and_behind_a_stock_transform(spark_runtime: SparkRunti
     mask, insert = Mask(), InsertFieldValue()
     mask.configure({"field": "card"})
     insert.configure({"static.field": "origin", "static.value": "shop"})
-    pipeline = build_source_pipeline(
-        spark_runtime, spec(TransformStage("mask", mask), TransformStage("insert", insert))
-    )
+    pipeline = SourcePipeline(spark_runtime, spec(TransformStage("mask", mask), TransformStage("insert", insert)))
     values = [Struct(PERSON).put("id", 1).put("card", "1234567890"), "no card"]
 
     batch = pipeline.run(
@@ -49,7 +47,7 @@ def test_they_work_before_and_behind_a_stock_transform(spark_runtime: SparkRunti
 
 
 def test_messages_are_read_with_them(spark_runtime: SparkRuntime) -> None:
-    pipeline = build_sink_pipeline(spark_runtime, spec())
+    pipeline = SinkPipeline(spark_runtime, spec())
     rows = [
         {"topic": "t", "partition": 0, "offset": offset, "timestamp_type": -1, "value": value}
         for offset, value in enumerate([b"a,b", b"\xff", None])

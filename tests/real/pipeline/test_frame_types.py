@@ -51,9 +51,9 @@ from penstock.pipeline.batch.batches import (
     ProduceBatch,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.batch.source.frame_input import in_arrow
-from penstock.pipeline.batch.source.path import SourcePipeline, build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan import jobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
@@ -96,7 +96,7 @@ def converters(name: str) -> tuple[Any, Any, Any]:
 
 def pipeline(runtime: SparkRuntime, converter: str, *transforms: Any) -> SourcePipeline:
     stages = [TransformStage("t", one, None) for one in transforms]
-    return build_source_pipeline(runtime, PipelineSpec(*converters(converter), stages))
+    return SourcePipeline(runtime, PipelineSpec(*converters(converter), stages))
 
 
 @pytest.fixture(scope="module")
@@ -294,7 +294,7 @@ def test_converters_of_numbers(
     key, _, header = converters("json")
     value: Any = Plugins.discover().new(PluginKind.CONVERTER, converter)
     value.configure({}, False)
-    pipe = build_source_pipeline(spark_runtime, PipelineSpec(key, value, header))
+    pipe = SourcePipeline(spark_runtime, PipelineSpec(key, value, header))
     numbers: list[Any] = [1, None, 7]
     as_kind = (
         [None if one is None else float(one) for one in numbers] if kind in (Type.FLOAT32, Type.FLOAT64) else numbers
@@ -574,8 +574,8 @@ def test_sinks_are_given_dates_and_times_at_every_depth(spark_runtime: SparkRunt
     fields: list[Any] = [day, instant, moment, [instant, None], {"k": moment}, {1: day}, {day: instant}, Number("1.50")]
     value = Struct.unchecked(schema, fields)
     spec = PipelineSpec(*converters("json with schemas"), [])
-    made = build_source_pipeline(spark_runtime, spec).run(records([value, None], schema))
-    sink = build_sink_pipeline(spark_runtime, replace(spec, value_form=ValueForm.COLUMNS))
+    made = SourcePipeline(spark_runtime, spec).run(records([value, None], schema))
+    sink = SinkPipeline(spark_runtime, replace(spec, value_form=ValueForm.COLUMNS))
     frames = sink.run(consumed(made.table.column("value").combine_chunks())).frames
     assert frames is not None
     [given] = [one for one in frames if one.value_schema is not None]

@@ -17,7 +17,7 @@ from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import STRING_SCHEMA, Schema
 from penstock.pipeline.batch.batches import WIRE_HEADERS, PipelineSpec, TransformStage
 from penstock.pipeline.batch.source.frame_input import frame_to_records
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.extraction import HoistFieldValue
 from penstock.transforms.headers import InsertHeader
@@ -87,7 +87,7 @@ def test_rows_of_a_frame_are_the_records_they_would_be(
     for converter, is_key in ((key, True), (value, False)):
         converter.configure({"schemas.enable": "false"}, is_key)
     header.configure({})
-    pipeline = build_source_pipeline(spark_runtime, PipelineSpec(key, value, header, chain()))
+    pipeline = SourcePipeline(spark_runtime, PipelineSpec(key, value, header, chain()))
     given = frame(schema, **columns)
     if columns:
         given = replace(given, key_schema=schema)

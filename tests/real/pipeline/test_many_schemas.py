@@ -13,8 +13,8 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, ConnectHeaders, Header, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage, Why
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
@@ -89,8 +89,8 @@ def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
     spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counted: list[Mapping[Why | None, int]] = []
-    pipeline = build_source_pipeline(spark_runtime, spec(), moved=counted.append)
-    plans = build_source_pipeline(spark_runtime, replace(spec(), nothing_beside_spark=True))
+    pipeline = SourcePipeline(spark_runtime, spec(), moved=counted.append)
+    plans = SourcePipeline(spark_runtime, replace(spec(), nothing_beside_spark=True))
 
     expected = plans.run(RECORDS)
     monkeypatch.setattr(SparkJobs, "run", no_plans)
@@ -102,12 +102,12 @@ def test_records_of_many_schemas_become_the_same_messages_as_in_plans(
 
 
 def test_messages_of_many_schemas_become_the_same_records_as_in_plans(spark_runtime: SparkRuntime) -> None:
-    written = build_source_pipeline(spark_runtime, spec()).run(RECORDS).table.column("value").to_pylist()
+    written = SourcePipeline(spark_runtime, spec()).run(RECORDS).table.column("value").to_pylist()
     batch = messages([*written, b"{no json"])
     counted: list[Mapping[Why | None, int]] = []
     seen = [stage("seen", InsertFieldValue(), **{"static.field": "seen", "static.value": "yes"})]
-    pipeline = build_sink_pipeline(spark_runtime, replace(spec(), transforms=seen), moved=counted.append)
-    plans = build_sink_pipeline(spark_runtime, replace(spec(), transforms=seen, nothing_beside_spark=True))
+    pipeline = SinkPipeline(spark_runtime, replace(spec(), transforms=seen), moved=counted.append)
+    plans = SinkPipeline(spark_runtime, replace(spec(), transforms=seen, nothing_beside_spark=True))
 
     read, expected = pipeline.run(batch), plans.run(batch)
 

@@ -20,8 +20,8 @@ from pyspark.sql import SparkSession
 from penstock.api import Converter, HeaderConverter, Predicate, SourceFrame, Transformation, ValueForm
 from penstock.data import Schema, SchemaBuilder, Type
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, TransformStage
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.step import ColumnConverter, ColumnPredicate, ColumnTransform
 from penstock.pipeline.spark import prepared_plan as driver_calls
 from penstock.pipeline.spark.prepared_plan import PreparedQuery
@@ -155,11 +155,11 @@ def test_no_plan_of_a_stock_class_runs_python(spark_runtime: SparkRuntime, plans
 def test_no_plan_of_a_frame_runs_python(name: str, spark_runtime: SparkRuntime, plans: Plans) -> None:
     frames = frames_for(name, spark_runtime)
     spec = spec_of(name)
-    source = build_source_pipeline(spark_runtime, spec)
+    source = SourcePipeline(spark_runtime, spec)
     written = [source.run(frame) for frame in frames]
     messages = [one.table.column("value").combine_chunks() for one in written]
     for form in ValueForm:
-        sink = build_sink_pipeline(spark_runtime, spec_of(name, form))
+        sink = SinkPipeline(spark_runtime, spec_of(name, form))
         for message in messages:
             sink.run(consumed(message))
 

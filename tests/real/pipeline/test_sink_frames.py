@@ -38,8 +38,8 @@ from penstock.data import (
     Type,
 )
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.predicates import Filter, RecordIsTombstone
 from penstock.transforms.restructuring import ReplaceFieldValue
@@ -102,7 +102,7 @@ def json_spec(transforms: Sequence[TransformStage] = (), *, join: bool = False, 
 
 
 def frames(runtime: SparkRuntime, spec: PipelineSpec, batch: pa.Table) -> list[SinkFrame]:
-    made = build_sink_pipeline(runtime, spec).run(batch)
+    made = SinkPipeline(runtime, spec).run(batch)
     assert not made.errors
     for frame in made.frames or ():
         assert frame.origin.num_rows == frame.num_rows
@@ -135,9 +135,7 @@ def test_nulls_go_out_and_come_back_in_one_frame(
             if which == "all":
                 table = pa.table({"value": pa.nulls(ROWS)})
             source = SourceFrame(table, "t", schema, {"f": 1}, {"n": 1})
-            sent = (
-                build_source_pipeline(spark_runtime, spec_of(value, form=None)).run(source).table["value"].to_pylist()
-            )
+            sent = SourcePipeline(spark_runtime, spec_of(value, form=None)).run(source).table["value"].to_pylist()
             found = frames(
                 spark_runtime, spec_of(value), consumed([bytes(one) if one is not None else None for one in sent])
             )
@@ -204,7 +202,7 @@ def test_plain_json_is_typed_columns_and_spark_takes_them(spark_runtime: SparkRu
 
 
 def test_columns_are_widened_and_remembered_by_topic(spark_runtime: SparkRuntime) -> None:
-    pipeline = build_sink_pipeline(spark_runtime, json_spec())
+    pipeline = SinkPipeline(spark_runtime, json_spec())
 
     def types(*batches: Sequence[tuple[str, bytes]]) -> list[list[str]]:
         found = []

@@ -111,13 +111,13 @@ def test_stateless_transforms_run_on_the_server(server: ConnectServer) -> None:
         from tests.real.pipeline import test_stateless as cases
         from penstock.pipeline.batch import groups
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.pipeline.batch.source.path import build_source_pipeline
+        from penstock.pipeline.batch.source.path import SourcePipeline
 
         runtime = SparkRuntime({"spark.remote": sys.argv[1]})
         counted = Counter()
 
         def run():
-            pipeline = build_source_pipeline(runtime, cases.spec(cases.chain()), moved=counted.update)
+            pipeline = SourcePipeline(runtime, cases.spec(cases.chain()), moved=counted.update)
             return pipeline.run(cases.structs())
 
         there = run()

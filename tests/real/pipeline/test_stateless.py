@@ -23,8 +23,8 @@ from penstock.data import INT64_SCHEMA, STRING_SCHEMA, ConnectHeaders, SchemaBui
 from penstock.errors import ConnectException, DataException, RetriableException
 from penstock.pipeline.batch import groups as roads
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, RecordError, TransformStage, Why
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.headers import InsertHeader
@@ -183,9 +183,9 @@ def test_a_source_sends_the_same(
     spark_runtime: SparkRuntime, monkeypatch: pytest.MonkeyPatch, records: Callable[[], list[SourceRecord]]
 ) -> None:
     counted: Counter[Why | None] = Counter()
-    there = build_source_pipeline(spark_runtime, spec(chain()), moved=counted.update).run(records())
+    there = SourcePipeline(spark_runtime, spec(chain()), moved=counted.update).run(records())
     alone(monkeypatch)
-    here = build_source_pipeline(spark_runtime, spec(chain())).run(records())
+    here = SourcePipeline(spark_runtime, spec(chain())).run(records())
 
     assert_same(there, here)
     assert {one.exception_class for one in there.errors.values()} >= {
@@ -205,9 +205,9 @@ def test_a_frame_becomes_the_same(spark_runtime: SparkRuntime, monkeypatch: pyte
     frame = SourceFrame(table, None, None, {"file": "f"}, {"line": 1}, value_fields=["n", "b"])
     transforms = chain()[1:] if first else chain()
 
-    there = build_source_pipeline(spark_runtime, spec(transforms)).run(frame)
+    there = SourcePipeline(spark_runtime, spec(transforms)).run(frame)
     alone(monkeypatch)
-    here = build_source_pipeline(spark_runtime, spec(transforms)).run(frame)
+    here = SourcePipeline(spark_runtime, spec(transforms)).run(frame)
 
     assert_same(there, here)
     assert there.errors
@@ -226,9 +226,9 @@ def test_a_sink_gets_the_same(spark_runtime: SparkRuntime, monkeypatch: pytest.M
     messages = consumed(envelopes(typed))
     transforms = [*stages(configured(InsertHeader(), {"header": "h", "value.literal": "1"})), *chain()]
 
-    there = build_sink_pipeline(spark_runtime, spec(transforms, schemas=typed)).run(messages)
+    there = SinkPipeline(spark_runtime, spec(transforms, schemas=typed)).run(messages)
     alone(monkeypatch)
-    here = build_sink_pipeline(spark_runtime, spec(transforms, schemas=typed)).run(messages)
+    here = SinkPipeline(spark_runtime, spec(transforms, schemas=typed)).run(messages)
 
     assert told(there.errors) == told(here.errors)
     assert there.records == here.records
@@ -273,11 +273,11 @@ def test_what_cannot_be_sent_goes_in_the_worker_and_is_told_once(
 ) -> None:
     given = [TransformStage("odd", configured(transform(), props), props=props)]
     counted: Counter[Why | None] = Counter()
-    pipeline = build_source_pipeline(spark_runtime, spec(given), moved=counted.update)
+    pipeline = SourcePipeline(spark_runtime, spec(given), moved=counted.update)
     with caplog.at_level(logging.WARNING):
         batches = [pipeline.run(structs()) for _ in range(2)]
     alone(monkeypatch)
-    here = build_source_pipeline(spark_runtime, spec(given)).run(structs())
+    here = SourcePipeline(spark_runtime, spec(given)).run(structs())
 
     for one in batches:
         if transform is Locked:
@@ -313,18 +313,18 @@ class Ends(Transformation):
 
 @pytest.mark.timeout(120)
 def test_a_python_worker_that_is_ended_fails_the_batch_and_nothing_else(spark_runtime: SparkRuntime) -> None:
-    ends = build_source_pipeline(spark_runtime, spec([TransformStage("ends", Ends())]))
+    ends = SourcePipeline(spark_runtime, spec([TransformStage("ends", Ends())]))
     generation = spark_runtime.generation
     with pytest.raises(ConnectException, match=r"transforms\.ends: a Python worker of Spark has ended while"):
         ends.run(structs())
 
-    odd = build_source_pipeline(spark_runtime, spec(chain())).run(structs())
+    odd = SourcePipeline(spark_runtime, spec(chain())).run(structs())
     assert odd.errors
     assert spark_runtime.generation == generation
 
 
 def test_small_batches_go_in_the_worker(spark_runtime: SparkRuntime) -> None:
     counted: Counter[Why | None] = Counter()
-    build_source_pipeline(spark_runtime, spec(chain()), moved=counted.update).run(structs(30))
+    SourcePipeline(spark_runtime, spec(chain()), moved=counted.update).run(structs(30))
     assert counted[Why.OWN_CLASS]
     assert not counted[Why.STATELESS]

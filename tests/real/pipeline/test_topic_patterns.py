@@ -24,8 +24,8 @@ from penstock.pipeline.batch.batches import (
     SinkBatch,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.predicates import HasHeaderKey, RecordIsTombstone, TopicNameMatches
@@ -73,13 +73,13 @@ def record(topic: str, value: object = 1, schema: Schema | None = None) -> Sourc
 
 
 def produced(runtime: SparkRuntime, topics: Sequence[str], *stages: TransformStage) -> ProduceBatch:
-    return build_source_pipeline(runtime, spec(*stages)).run([record(topic) for topic in topics])
+    return SourcePipeline(runtime, spec(*stages)).run([record(topic) for topic in topics])
 
 
 def read(runtime: SparkRuntime, topics: Sequence[str], *stages: TransformStage, form: Any = None) -> SinkBatch:
     table = consumed([b"1"] * len(topics))
     batch = table.set_column(0, table.schema.field("topic"), pa.array(topics, pa.string()))
-    return build_sink_pipeline(runtime, replace(spec(*stages), value_form=form)).run(batch)
+    return SinkPipeline(runtime, replace(spec(*stages), value_form=form)).run(batch)
 
 
 def topics_of(batch: ProduceBatch | SinkBatch) -> list[str | None]:
@@ -166,7 +166,7 @@ def test_what_follows_sees_topics_as_they_have_become(
 
 
 def test_groups_that_share_a_job_have_their_own_topics(spark_runtime: SparkRuntime) -> None:
-    pipeline = build_source_pipeline(spark_runtime, spec(router("(.)", "$1$1"), router("bb", "x")))
+    pipeline = SourcePipeline(spark_runtime, spec(router("(.)", "$1$1"), router("bb", "x")))
     struct = Struct(ROW).put("n", 1)
     records = [record("a", struct, ROW), record("b", "text"), record("c", None), record("b", struct, ROW)]
 
@@ -179,7 +179,7 @@ def test_groups_that_share_a_job_have_their_own_topics(spark_runtime: SparkRunti
 def test_a_batch_is_routed_when_nothing_may_go_beside_spark(whole: bool, spark_runtime: SparkRuntime) -> None:
     made = replace(spec(router("db-(.*)", "$1")), nothing_beside_spark=whole)
 
-    batch = build_source_pipeline(spark_runtime, made).run([record("db-a"), record("b")])
+    batch = SourcePipeline(spark_runtime, made).run([record("db-a"), record("b")])
 
     assert topics_of(batch) == ["a", "b"]
 
@@ -190,7 +190,7 @@ def test_frames_of_spark_are_routed(topic: str | None, spark_runtime: SparkRunti
         frame = session.createDataFrame(pa.table({"value": [1, 2], "topic": ["db-a", LONG]}))
         return frame.drop("topic") if topic else frame
 
-    pipeline = build_source_pipeline(spark_runtime, spec(router("db-(.*)", "$1"), router(HOSTILE)))
+    pipeline = SourcePipeline(spark_runtime, spec(router("db-(.*)", "$1"), router(HOSTILE)))
 
     batch = pipeline.run(SourceFrame(made, topic, INT64_SCHEMA, {}, {}))
 

@@ -16,7 +16,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter
 from penstock.data import INT32_SCHEMA, STRING_SCHEMA, SchemaBuilder, Struct
 from penstock.pipeline.batch.batches import PipelineSpec, TransformStage
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
@@ -145,7 +145,7 @@ def test_a_source_frame_with_variant_is_sent_row_by_row(spark_runtime: SparkRunt
     assert not errors
     converter = JsonConverter()
     converter.configure({"schemas.enable": "false"}, False)
-    pipeline = build_source_pipeline(spark_runtime, PipelineSpec(converter, converter, SimpleHeaderConverter()))
+    pipeline = SourcePipeline(spark_runtime, PipelineSpec(converter, converter, SimpleHeaderConverter()))
     table = pa.table({"value": column})
     frame = SourceFrame(table, topic="t", value_schema=None, source_partition={"p": "1"}, source_offset={"o": 1})
 

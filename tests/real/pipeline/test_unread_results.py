@@ -32,8 +32,8 @@ from penstock.pipeline.batch.batches import (
     Stage,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import PluginKind, Plugins
@@ -176,7 +176,7 @@ def test_each_message_for_a_sink_fails_where_it_fails_by_itself(
         rows = [(one, two if two is None else head + two + b"}", three) for one, two, three in ROWS]
     spec = PipelineSpec(key, value, header, CHAINS[name], value_form=form)
 
-    made = build_sink_pipeline(spark_runtime, spec).run(consumed(rows))
+    made = SinkPipeline(spark_runtime, spec).run(consumed(rows))
 
     found: list[object] = [False] * len(rows)
     for frame in made.frames or ():
@@ -195,7 +195,7 @@ def test_headers_of_a_large_batch_are_looked_at(spark_runtime: SparkRuntime) -> 
     value = converter("json.JsonConverter", schemas_enable="false")
     spec = PipelineSpec(value, value, converter("converters.IntegerConverter"), value_form=ValueForm.TEXT)
 
-    made = build_sink_pipeline(spark_runtime, spec).run(consumed(rows))
+    made = SinkPipeline(spark_runtime, spec).run(consumed(rows))
 
     assert sorted(made.errors) == list(range(0, len(rows), 7))
     assert {error.stage for error in made.errors.values()} == {Stage.HEADER_CONVERTER}
@@ -235,7 +235,7 @@ def test_each_record_of_a_source_fails_where_it_fails_by_itself(
             return stage, java_class_name(error)
         return True
 
-    made = build_source_pipeline(spark_runtime, PipelineSpec(key, value, header, CHAINS[name])).run(given)
+    made = SourcePipeline(spark_runtime, PipelineSpec(key, value, header, CHAINS[name])).run(given)
 
     found: list[object] = [not dropped for dropped in made.table["dropped"].to_pylist()]
     for index, error in made.errors.items():

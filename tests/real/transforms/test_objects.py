@@ -9,7 +9,7 @@ from tests.real.transforms.cases import SCALARS
 from penstock.api import ValueForm
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.pipeline.batch.batches import PipelineSpec
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import InsertFieldValue
@@ -78,10 +78,10 @@ def test_the_text_of_an_object_is_that_of_a_map_alone(
     text.configure({}, False)
     spec = PipelineSpec(text, text, SimpleHeaderConverter())
     batch = [record(value) for value in [*SCALARS[:1], *SCALARS[2:], None]]
-    one_by_one = build_source_pipeline(spark_runtime, spec).run(batch).table.column("value")
+    one_by_one = SourcePipeline(spark_runtime, spec).run(batch).table.column("value")
     monkeypatch.setattr(objects, "MIN_ROWS", 1)
 
-    assert build_source_pipeline(spark_runtime, spec).run(batch).table.column("value") == one_by_one
+    assert SourcePipeline(spark_runtime, spec).run(batch).table.column("value") == one_by_one
 
 
 def test_messages_of_several_kinds_in_one_batch_keep_their_order(

@@ -86,10 +86,10 @@ def test_results_are_the_same_where_nothing_is_known(
     for name, chain in list(CHAINS.items())[:: 1 if schemas == "true" else 3]:
         json = configured(JsonConverter(), {"schemas.enable": schemas, "replace.null.with.default": defaults})
         spec = PipelineSpec(json, json, SimpleHeaderConverter(), stages(*chain), "required")
-        known = [results(SourcePipeline(spec, jobs), rows) for rows in batches]
+        known = [results(SourcePipeline(spark_runtime, spec, jobs), rows) for rows in batches]
         with monkeypatch.context() as patch:
             patch.setattr(step, "has_all_required", lambda *_: False)
-            unknown = [results(SourcePipeline(spec, jobs), rows) for rows in batches]
+            unknown = [results(SourcePipeline(spark_runtime, spec, jobs), rows) for rows in batches]
 
         assert known == unknown, name
 
@@ -98,7 +98,7 @@ def test_a_null_number_in_an_array_does_not_fail_a_large_batch(spark_runtime: Sp
     json = configured(JsonConverter(), {"schemas.enable": "false"})
     spec = PipelineSpec(json, json, SimpleHeaderConverter(), (), "required")
 
-    written = results(SourcePipeline(spec, SparkJobs(spark_runtime)), [WHOLE, ROWS["element"]] * 2000)
+    written = results(SourcePipeline(spark_runtime, spec), [WHOLE, ROWS["element"]] * 2000)
 
     assert [isinstance(text, str) for text in written] == [False, True] * 2000
 
@@ -107,7 +107,7 @@ def test_a_null_in_a_required_field_is_the_error_of_its_record(spark_runtime: Sp
     json = configured(JsonConverter(), {"schemas.enable": "false"})
     spec = PipelineSpec(json, json, SimpleHeaderConverter(), (), "required")
 
-    written = results(SourcePipeline(spec, SparkJobs(spark_runtime)), list(ROWS.values()))
+    written = results(SourcePipeline(spark_runtime, spec), list(ROWS.values()))
 
     wrong = {name for name, text in zip(ROWS, written, strict=True) if isinstance(text, str)}
     assert wrong == {"null", "plain", "inner text", "list", "element"}

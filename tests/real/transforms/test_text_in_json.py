@@ -89,7 +89,7 @@ def test_columns_write_the_bytes_that_single_records_give(
         spec = PipelineSpec(json[0], json[1], SimpleHeaderConverter(), stages(*chain), "text")
         alone = replace(spec, without_spark=True)
 
-        columns, records = (results(SourcePipeline(one, jobs), batch) for one in (spec, alone))
+        columns, records = (results(SourcePipeline(spark_runtime, one, jobs), batch) for one in (spec, alone))
 
         assert columns == records, name
 

@@ -15,7 +15,6 @@ from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import Decimal
 from penstock.pipeline.batch.batches import PipelineSpec, PolledBatch
 from penstock.pipeline.batch.source.path import SourcePipeline
-from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.session import SparkRuntime
 from penstock.transforms.field_values import MaskFieldValue
 from penstock.transforms.types import CastValue
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.java, pytest.mark.slow]
 def sent(runtime: SparkRuntime, batch: PolledBatch, converter: Converter, *chain: BaseTransformation) -> list[Any]:
     """The values that are sent, or the messages of errors."""
     spec = PipelineSpec(converter, converter, SimpleHeaderConverter(), stages(*chain), "wide")
-    made = SourcePipeline(spec, SparkJobs(runtime)).run(batch)
+    made = SourcePipeline(runtime, spec).run(batch)
     values = made.table.column("value").to_pylist()
     return [made.errors[row].message if row in made.errors else one for row, one in enumerate(values)]
 

@@ -52,7 +52,7 @@ class Lab:
         jobs = SparkJobs(runtime)
         recipe = InstanceRecipe(JsonConverter, json)
         parts = Parts("c", recipe, recipe, InstanceRecipe(SimpleHeaderConverter, {}))
-        self._chain = Chain(SourcePipeline(PipelineSpec(key, value, header, chain), jobs), jobs, parts)
+        self._chain = Chain(SourcePipeline(runtime, PipelineSpec(key, value, header, chain), jobs), jobs, parts)
         self._session = session
 
     def plan(self, data: Callable[[SparkSession], DataFrame], **own: Any) -> Planned:

@@ -14,7 +14,7 @@ from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import OPTIONAL_BYTES_SCHEMA, OPTIONAL_STRING_SCHEMA, Schema, SchemaBuilder, Type
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
 from penstock.pipeline.batch.groups import parted_by_plan, shape_unplanned
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.chain import ShapeGroup, Staged
 from penstock.pipeline.plan.frame_values import AsText, AsVariant
 from penstock.pipeline.plan.jobs import SparkJobs
@@ -129,7 +129,7 @@ def consumed(keys: list[bytes | None], values: list[bytes | None]) -> pa.Table:
 
 def run(spec: PipelineSpec, keys: list[bytes | None], values: list[bytes | None]) -> tuple[SinkBatch, list[pa.Table]]:
     jobs = NoPlan()
-    made = build_sink_pipeline(SparkRuntime({}), spec, jobs).run(consumed(keys, values))
+    made = SinkPipeline(SparkRuntime({}), spec, jobs).run(consumed(keys, values))
     return made, jobs.passed
 
 
@@ -204,7 +204,7 @@ def test_frames_are_the_same_when_alike_objects_become_columns_at_once(
             monkeypatch.setattr(json, "read_objects", lambda column: None)
         keys = configured(StringConverter(), True)
         spec = PipelineSpec(keys, json, SimpleHeaderConverter(), value_form=ValueForm.COLUMNS)
-        pipeline = build_sink_pipeline(SparkRuntime({}), spec, NoPlan())
+        pipeline = SinkPipeline(SparkRuntime({}), spec, NoPlan())
         told.append([])
         for values in batches:
             made = pipeline.run(consumed([None] * len(values), values))

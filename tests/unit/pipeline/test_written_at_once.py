@@ -19,7 +19,7 @@ from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, Schema, SchemaBuilder, Struct
 from penstock.pipeline.batch import row_path as row_road
 from penstock.pipeline.batch.batches import PipelineSpec, ProduceBatch, Why
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup
@@ -90,7 +90,7 @@ def run(
     transforms = [] if jobs is None else stages(insert)
     jobs, roads = jobs or NoSpark(), cast("list[Roads]", [])
     spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter(), transforms)
-    pipeline = build_source_pipeline(SparkRuntime({}), spec, jobs, roads.append)
+    pipeline = SourcePipeline(SparkRuntime({}), spec, jobs, roads.append)
     found = pipeline.run(batch)
     for one in sides:
         one.close()
@@ -224,7 +224,7 @@ def json_frame(keys: pa.Array, values: pa.Array, *, never: bool = False) -> tupl
     frame = SourceFrame(
         pa.table({"key": keys, "value": values}), "t", schema, {}, {}, key_schema=OPTIONAL_STRING_SCHEMA
     )
-    return build_source_pipeline(cast("Any", None), spec, jobs).run(frame), jobs.passed
+    return SourcePipeline(cast("Any", None), spec, jobs).run(frame), jobs.passed
 
 
 KEYS = pa.array(["a", None, 'b"'])
@@ -260,7 +260,7 @@ def json_run(records: Sequence[SourceRecord], jobs: NoSpark, *, schemas: bool) -
     for side in sides:
         side.configure({"schemas.enable": str(schemas).lower()}, side is sides[0])
     spec = PipelineSpec(sides[0], sides[1], SimpleHeaderConverter())
-    return build_source_pipeline(SparkRuntime({}), spec, jobs).run(records)
+    return SourcePipeline(SparkRuntime({}), spec, jobs).run(records)
 
 
 @pytest.mark.parametrize("schemas", [False, True])

@@ -1,13 +1,7 @@
 """The input and output of the pipeline: values that the worker and the pipeline share, and the errors of a batch.
 
-Main types: ``PolledBatch`` and ``ProduceBatch`` (source path), ``SinkBatch`` (sink path, made of a table as in
-``CONSUMED_SCHEMA``), ``PendingBatch`` (a batch that was begun), ``RecordError`` (a failed record is data, not an
-exception), ``Failures`` (the errors of a batch by record, and the path that each record has taken), ``PipelineSpec``
-(the parts of a task's pipeline), ``InstanceRecipe`` (by which another process makes an instance) and ``LazyColumns``
-(columns that are built only if a plan reads them).
-
-Owning thread: ``Failures`` and ``LazyColumns`` belong to a task's pipeline thread; all other values are immutable once
-built and may cross threads.
+A failed record is data (``RecordError``), not an exception. Thread: ``Failures`` and ``LazyColumns`` belong to a task's
+pipeline thread; all other values are immutable once built and may cross threads.
 """
 
 from __future__ import annotations
@@ -99,10 +93,8 @@ class Submit(Protocol):
     def __call__(self, job: Callable[[], T], /, *, shares: int | None = None) -> PendingBatch[T]:
         """Submits a job.
 
-        Args:
-            job: Makes the result.
-            shares: For one that only waits until a job has been done that batches share: the bytes that the batch
-                holds meanwhile. More batches may be begun beside it then.
+        ``shares``: the job only waits until a job has been done that batches share; the batch holds this many bytes
+        meanwhile, and more batches may be begun beside it.
         """
         ...
 
@@ -127,12 +119,7 @@ class LazyColumns(Mapping[str, Column]):
 
 
 class PendingBatch(Generic[T]):
-    """A batch that was begun, or its job: ``result`` does what is left, on the thread that asks for it.
-
-    Args:
-        job: Makes the result.
-        shares: See ``Submit``.
-    """
+    """A batch that was begun, or its job: ``result`` does what is left, on the thread that asks for it."""
 
     __slots__ = ("_job",)
 
@@ -159,7 +146,6 @@ class RecordError:
         stage: One of ``Stage``.
         executing_class: The class that was running, by its Java name if it has one.
         exception_class: The Java name of the exception (or its Python path).
-        message: The text of the exception.
         retriable: True if the same record may pass in a retry.
         exception: The exception itself if Python code raised it.
     """
@@ -208,8 +194,6 @@ class SinkBatch:
     Attributes:
         records: For record tasks, aligned with the consumed rows; None = dropped or failed.
         frames: For frame tasks: runs of rows with equal schemas, in order; a null has the schema of its run.
-        errors: Failed records by row.
-        count_dropped: The number of rows that a transform dropped.
         origins: For each of ``records`` the row from which it was made, ascending: a transform made several records, or
             none, of one row. None = record i is of row i.
     """
@@ -245,10 +229,7 @@ class PipelineSpec:
     """The parts of one task's pipeline: configured instances, and the owner.
 
     Attributes:
-        key_converter, value_converter, header_converter: Configured converters.
         transforms: The chain, in order.
-        connector: Name of the connector.
-        task: Number of the task.
         value_form: For frame sinks: typed columns or Java's text of each value. None = record task.
         frames_join: True if values of different schemas that one column can hold are one frame.
         nothing_beside_spark: True if columns that no step reads go through Spark too.
@@ -323,9 +304,7 @@ class TakenPaths:
     def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
         """Counts the records processed as rows for each reason, and as columns under None.
 
-        Args:
-            records: The number of records in the batch.
-            origins: The record of each row, to count rows of which a record may have several, or none.
+        ``origins`` has the record of each row, to count rows of which a record may have several, or none.
         """
         reasons = list(Why)
         found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
@@ -362,9 +341,7 @@ class Failures:
     def paths(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
         """Counts the records processed as rows for each reason, and as columns under None.
 
-        Args:
-            rows: The number of rows.
-            consumed: True for original records, which transforms may have turned into several rows, or none.
+        ``consumed``: counts original records, which transforms may have turned into several rows, or none.
         """
         if consumed or self.origins is None:
             return self._paths.counts(rows)

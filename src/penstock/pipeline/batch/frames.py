@@ -1,14 +1,9 @@
 """Transforms that work on whole frames: a Spark plan of their own, which may change the number of rows.
 
-Main types: ``FrameRunner`` (runs a ``FrameTransformation`` on records of a batch), ``PlannedFrame`` (its ``Frame``),
-``PartsByFields`` (a transform that needs the fields of schemaless values), ``LimitedInTime`` (a transform with a time
-limit).
-
 A row keeps the number of its record in ``seq``. A record without a row is dropped. If records became several rows, the
-batch has other rows after that, and ``Failures.origins`` has the record of each row.
-
-When an expression fails in Spark, the whole job does. Then the records are halved until the failing ones are isolated:
-that costs a job for each halving, but only for frames with a bad record.
+batch has other rows after that, and ``Failures.origins`` has the record of each row. When an expression fails in Spark,
+the whole job does. Then the records are halved until the failing ones are isolated: that costs a job for each halving,
+but only for frames with a bad record.
 
 Thread: a task's pipeline thread.
 """
@@ -61,10 +56,8 @@ _ERROR: Final = T.StructType([T.StructField(name, T.StringType()) for name in ("
 
 @runtime_checkable
 class PartsByFields(Protocol):
-    """A frame transform whose plan depends on the existing fields of schemaless values.
-
-    Attributes:
-        parting_fields: The fields. Values with different sets of them come in different frames.
+    """A frame transform whose plan depends on which of these fields schemaless values have: it gets a frame for each
+    set.
     """
 
     parting_fields: frozenset[str]
@@ -76,9 +69,6 @@ class TypesFields(Protocol):
 
     They are in the column ``TYPED`` of its frame, a struct. Objects whose fields are of different kinds come in
     different frames.
-
-    Attributes:
-        typed_names: The names of these fields.
     """
 
     typed_names: frozenset[str]
@@ -90,11 +80,7 @@ class TypesFields(Protocol):
 
 @runtime_checkable
 class LimitedInTime(Protocol):
-    """A frame transform whose plan is a user's text, and may take long for one batch.
-
-    Attributes:
-        limit_s: The time limit in seconds.
-    """
+    """A frame transform whose plan is a user's text, and may take long for one batch: at most ``limit_s`` seconds."""
 
     limit_s: float
 

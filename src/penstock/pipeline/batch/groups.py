@@ -1,8 +1,5 @@
 """Groups of records, one for each pair of key schema and value schema, and the choice of columns or rows for each.
 
-Main functions: ``group_records`` (records from a record task or a classic transform), ``side_column`` (the values of
-one side, with their known properties) and ``rows_of_pairs`` (messages, sorted by their converters).
-
 *Columns* are Spark's: one plan for all records of one shape. *Rows* are Python's: the methods that transforms and
 converters have for one record, which cost some ten microseconds each whatever the record holds (``row_path``).
 
@@ -12,12 +9,6 @@ converters have for one record, which cost some ten microseconds each whatever t
   hundred megabytes takes the whole heap of the JVM, in which the batches of all tasks are.
 * A group of records with one schema is processed as rows if a step does not support it as columns (``Step.takes``):
   schemaless values are columns when all are of one kind, texts, numbers or maps that look alike.
-
-``why_rows`` chooses for a group, ``why_batch_in_rows`` and ``why_messages_in_rows`` for a whole batch; each returns
-None for columns, or the reason (``Why``), which ``TakenPaths`` counts. ``shape_unplanned``: True if a plan would change
-nothing. ``spreads``: True if rows go to Spark's Python workers.
-
-Thread: pure functions; plans are remembered by shape.
 """
 
 from __future__ import annotations
@@ -65,22 +56,16 @@ _SCHEMAS: Final[Sequence[Callable[[Any], Any]]] = (attrgetter("key_schema"), att
 
 
 def spreads(rows: int, cores: int) -> bool:
-    """True if records that go as rows, through transforms without state, go to Spark's Python workers.
-
-    >>> spreads(50_000, 2), spreads(500, 2), spreads(50_000, 1)
-    (True, False, False)
-    """
+    """True if records that go as rows, through transforms without state, go to Spark's Python workers."""
     return rows >= MIN_SPREAD_ROWS and cores > 1
 
 
 # ------------------------------------------------------------------------------------------------------------ a group
 def why_rows(steps: tuple[Staged, ...], shape: Shape, *, to_records: bool = False) -> Why | None:
-    """Returns the reason why the records of a shape go as rows through some steps.
+    """Returns the reason why the records of a shape go as rows through some steps; None for columns.
 
-    Args:
-        steps: The steps.
-        shape: The known shape of the records. An earlier step may still make them VARIANT, which no step takes.
-        to_records: True if the result becomes records: a VARIANT would only be read once more then.
+    An earlier step may still make them VARIANT, which no step takes. With ``to_records`` a VARIANT result would only be
+    read once more.
     """
     if holds_variant(shape.key.physical) or holds_variant(shape.value.physical):
         return Why.MIXED_VALUES
@@ -107,12 +92,7 @@ def _why_rows(steps: tuple[Staged, ...], shape: Shape, to_records: bool) -> Why 
 
 @lru_cache(maxsize=1024)
 def shape_unplanned(steps: tuple[Staged, ...], shape: Shape) -> Shape | None:
-    """The shape after steps that change nothing, for which no plan is needed; None if one of them changes something.
-
-    Args:
-        steps: The steps.
-        shape: The known shape of the records. Their step knows what a converter has read before the plan.
-    """
+    """The shape after steps that change nothing, for which no plan is needed; None if one of them changes something."""
     for staged in steps:
         try:
             plan = staged.step.plan(shape)
@@ -155,11 +135,7 @@ def why_batch_in_rows(records: Sequence[ConnectRecord]) -> Why | None:
 def why_messages_in_rows(groups: int, table: pa.Table, *, deep: bool, changed: bool) -> Why | None:
     """Returns the reason why all messages of a sink's batch go as rows.
 
-    Args:
-        groups: The number of groups of messages.
-        table: The messages.
-        deep: True if one of their schemas is deeply nested.
-        changed: True if columns would lose some of their content.
+    ``deep``: one of their schemas is deeply nested. ``changed``: columns would lose some of their content.
     """
     if deep:
         return Why.DEEP_SCHEMA
@@ -256,7 +232,6 @@ class RecordGroup:
     """Records of one key schema and one value schema.
 
     Attributes:
-        shape: The known shape of the records.
         rows: Their positions in the batch; None = all.
         columns: Keys and values, unless they are absent. Groups of mixed schemaless values have them only on request.
     """
@@ -269,17 +244,10 @@ class RecordGroup:
 def side_column(
     values: Sequence[object], schema: Schema | None, *, mixed: bool = True, loose: bool = False
 ) -> tuple[Side, pa.Array | None, dict[int, Exception]]:
-    """Lays out the keys or values of one schema.
+    """Lays out the keys or values of one schema: their known properties, the column, and the errors by position.
 
-    Args:
-        values: The keys or values.
-        schema: Their schema.
-        mixed: True to lay out schemaless values of mixed kinds, too.
-        loose: True to lay out no schemaless values.
-
-    Returns:
-        Their known properties, the column (None: all are null and have no schema, or they are mixed and not laid out),
-        and the errors by position.
+    There is no column if all are null without a schema, or mixed and not to be laid out (``mixed``), or schemaless and
+    ``loose``.
     """
     if schema is not None:
         array, errors, physical = to_arrow(values, schema)
@@ -318,7 +286,6 @@ def group_records(
     """Groups records by schemas and lays them out.
 
     Args:
-        records: The records.
         positions: Their positions in the batch; None = 0, 1, 2, ...
         sink: True for sink records.
         on_bad: Called for each value that fits no column; its record is left out of the groups.

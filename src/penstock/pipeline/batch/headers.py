@@ -130,7 +130,6 @@ def headers_column(headers: Sequence[ConnectHeaders | None], on_bad: Callable[[i
     """The column of some records' headers; equal headers are written once.
 
     Args:
-        headers: Those of each record.
         on_bad: Called with the position of headers that cannot be written (these are left out), and the reason.
     """
     codes: dict[tuple[object, ...], int] = {}
@@ -291,14 +290,10 @@ class HeaderWriter:
         rows: int,
         failures: Failures,
     ) -> pa.Array | None:
-        """The header column of the batch, or None if there is no header. Notes headers that cannot be converted.
+        """The header column of a batch of ``rows``, or None if there is no header. Notes headers that cannot be
+        converted.
 
-        Args:
-            found: The headers of some records.
-            topics: The topic of each.
-            seqs: The position of each in the batch.
-            rows: The number of records in the batch.
-            failures: Takes the errors.
+        ``found`` and ``topics`` are those of some records, ``seqs`` their positions in the batch.
         """
         if not any(found):
             return None
@@ -319,13 +314,8 @@ class HeaderWriter:
         seqs: Sequence[int] | np.ndarray,
         failures: Failures,
     ) -> pa.Array:
-        """Writes headers from a column of a plan as bytes. Notes headers that cannot be converted.
-
-        Args:
-            column: The headers.
-            topics: The topic of each row.
-            seqs: The position of each row in the batch.
-            failures: Takes the errors.
+        """Writes headers from a column of a plan as bytes; ``seqs`` has the position of each row in the batch. Notes
+        failures.
         """
         entries = HeaderEntries(column)
         distinct = list(entries.headers())

@@ -3,10 +3,6 @@
 ``penstock.pipeline.batch.groups`` decides which records of a batch take this path while the rest are columns. They are
 separated before a segment and merged after it, by row number. The same instances serve both paths.
 
-Main functions: ``parted``, ``merged`` and ``transformed``; ``rebuilt_rows`` and ``in_order`` make records of a plan's
-rows, ``columns_of`` makes columns of the coordinates of records; ``apply_classic`` applies a user's
-transform. Main type: ``OneSide`` (a converter).
-
 Thread: a task's pipeline thread.
 """
 
@@ -101,14 +97,7 @@ def transformed(segment: ColumnarSegment, rows: Rows, failures: Failures) -> Row
 
 
 class OneSide:
-    """The converter of keys or of values, for single records.
-
-    Args:
-        side: The side.
-        converter: The converter.
-        stage: Its stage, for errors.
-        name: Its name, for errors.
-    """
+    """The converter of keys or of values, for single records; ``stage`` and ``name`` are for errors."""
 
     def __init__(self, side: SideName, converter: Converter, stage: str, name: str) -> None:
         self._side = side
@@ -117,11 +106,8 @@ class OneSide:
         self._name = name
 
     def written(self, rows: Rows, failures: Failures) -> pa.Array:
-        """The bytes of some records, null for failed ones.
-
-        Args:
-            rows: The records.
-            failures: Gets the errors, and the rows that a converter of a schema registry has written one by one.
+        """The bytes of some records, null for failed ones. Notes rows that a converter of a registry has written one by
+        one.
         """
         if not isinstance(self._converter, RowConverter):
             return self._written_alone(rows, failures)
@@ -163,11 +149,9 @@ class OneSide:
 
         Args:
             topic: The topic of all rows; None if they have several.
-            schema: The schema of this side.
             column: The values in the narrowest layout of the schema; None if they are in none.
             rows: The row of each value in the batch.
             records: Returns some of them as records, by their positions in the column.
-            failures: Gets the errors, and the rows that were written one by one.
         """
         made: WrittenAtOnce | None = None
         if topic is not None and column is not None and isinstance(self._converter, RowConverter):
@@ -184,12 +168,7 @@ class OneSide:
         return pa.concat_arrays([made.messages, alone]).take(pa.array(places))
 
     def written_part(self, part: ShippedRecords, failures: Failures) -> pa.Array:
-        """The bytes of records that are columns; as `written`.
-
-        Args:
-            part: The records.
-            failures: Gets the errors, and the rows that were written one by one.
-        """
+        """The bytes of records that are columns; as `written`."""
         assert part.shape is not None, "it is columns"
         side, topics = part.shape.side(self._side), part.attribute("topic")
         column = None if side.absent else one_array(part.columns[self._side])
@@ -271,11 +250,8 @@ class OneSide:
         return pa.array(found, pa.string())
 
     def texts_at_once(self, messages: pa.Table, failures: Failures) -> pa.ChunkedArray | None:
-        """Java's texts of all messages, as in ``texts``; None = their plan makes them.
-
-        Args:
-            messages: The messages.
-            failures: Gets the errors, and the messages that were processed one by one.
+        """Java's texts of all messages, as in ``texts``; None = their plan makes them. Notes those processed one by
+        one.
         """
         column = messages.column(self._side)
         found = self._converter.texts_at_once(column) if isinstance(self._converter, ColumnConverter) else None
@@ -359,11 +335,8 @@ def side_values(outcome: GroupOutcome, side: SideName, rows: int) -> Sequence[ob
 def rebuilt_rows(
     outcome: GroupOutcome, records: Mapping[int, ConnectRecord] | Sequence[ConnectRecord]
 ) -> list[tuple[int, ConnectRecord]]:
-    """The records of an outcome with their rows, without dropped ones, but including failed ones.
-
-    Args:
-        outcome: Its rows are rows of `records`; a row may occur several times.
-        records: The records of the job's input, by row.
+    """The records of an outcome with their rows, without dropped ones, but including failed ones; a row may occur
+    several times. ``records`` has those of the job's input, by row.
     """
     key_schema, value_schema = outcome.shape.key.schema, outcome.shape.value.schema
 
@@ -381,13 +354,9 @@ def rows_of(
     count: int,
     make: Callable[[Sequence[int], Sequence[object], Sequence[object]], Sequence[ConnectRecord]],
 ) -> list[tuple[int, ConnectRecord]]:
-    """As ``rebuilt_rows``, with records that `make` makes.
+    """As ``rebuilt_rows``, with records that `make` makes of each row, key and value.
 
-    Args:
-        outcome: The outcome of a job.
-        count: The number of rows of the job's input.
-        make: Makes a record of each row, key and value, with their schemas. They are not shared yet, so the job's
-            changes of other columns are set in them.
+    They are not shared yet, so the job's changes of other columns are set in them.
     """
     rows = range(count) if outcome.rows is None else outcome.rows.tolist()
     keys, values = (side_values(outcome, side, len(rows)) for side in _SIDES)
@@ -407,13 +376,7 @@ def rows_of(
 def in_order(
     made: Sequence[Sequence[tuple[int, ConnectRecord]]], rows: int, failures: Failures
 ) -> tuple[list[ConnectRecord], list[int] | None]:
-    """Records of several outcomes, without failed ones, and their rows; None = row i is record i.
-
-    Args:
-        made: For each outcome, in the order of its rows; no row is in two.
-        rows: The number of rows in the batch.
-        failures: The failed records.
-    """
+    """Records of several outcomes, without failed ones, and their rows; None = row i is record i. No row is in two."""
     found = sorted_rows(made, failures)
     records = [record for _, record in found]
     return records, None if len(found) == rows else [row for row, _ in found]
@@ -467,16 +430,7 @@ def attributes_of(records: Sequence[ConnectRecord]) -> Attributes:
 
 
 def columns_of(attributes: Attributes, positions: Sequence[int] | None, rows: int, failures: Failures) -> LazyColumns:
-    """Topic, partition, timestamp, offset and headers by position in the batch.
-
-    Notes headers that fit no column.
-
-    Args:
-        attributes: The attributes of the records.
-        positions: The position of each; None = 0, 1, 2, ...
-        rows: The number of rows in the batch.
-        failures: Gets records with such headers.
-    """
+    """Topic, partition, timestamp, offset and headers by position in the batch. Notes headers that fit no column."""
 
     def spread(values: Sequence[object]) -> Sequence[Any]:
         if positions is None:

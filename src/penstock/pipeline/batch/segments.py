@@ -1,9 +1,5 @@
 """Cuts a pipeline into segments: runs of Spark columns, and operations in Python between them.
 
-Main types: ``ColumnarSegment`` (one Spark plan, one collect), ``Framed`` (a ``FrameTransformation``: a plan of its own,
-whose rows may differ in number from its records), ``Classic`` (a user's ``Transformation``, once a record, in order);
-``cut_transforms`` makes them of a task's transforms.
-
 Thread: the segments of a task are used by its pipeline thread only.
 """
 
@@ -77,23 +73,14 @@ class Classic:
 
 @dataclass(frozen=True, eq=False)
 class Stateless:
-    """Consecutive transforms of users that keep no state between records: any process may run them, in any order.
-
-    Attributes:
-        chain: The transforms.
-    """
+    """Consecutive transforms of users that keep no state between records: any process may run them, in any order."""
 
     chain: tuple[Classic, ...]
 
 
 @dataclass(frozen=True)
 class ColumnarSegment:
-    """Steps that are one Spark plan.
-
-    Attributes:
-        steps: The steps.
-        alone: The transforms among them, for single records.
-    """
+    """Steps that are one Spark plan; ``alone`` has the transforms among them, for single records."""
 
     steps: tuple[Staged, ...]
     alone: tuple[Classic, ...] = ()

@@ -89,11 +89,8 @@ class Done:
     """The result of an order.
 
     Attributes:
-        parts: The remaining records.
         whole: Records that are pickled unchanged, because their class is a user's own, and their rows.
         errors: The errors of failed records: row, number of the transform in the chain, error.
-        seconds: The time of each transform of the chain.
-        refused: The reason why the order was not executed.
     """
 
     parts: list[ShippedRecords] = field(default_factory=list)
@@ -104,12 +101,7 @@ class Done:
 
 
 class StatelessWork:
-    """The function of ``mapInArrow``.
-
-    Args:
-        members: The chain, pickled.
-        path: The import path of the sender's classes.
-    """
+    """The function of ``mapInArrow``."""
 
     def __init__(self, members: bytes, path: Sequence[str]) -> None:
         self._members = members
@@ -234,12 +226,7 @@ class PythonWorkers(Protocol):
 
 
 class Spreader:
-    """Runs stateless transforms for one task.
-
-    Args:
-        workers: The Python workers; None: runs here.
-        spent: Receives the time of each transform, by its alias.
-    """
+    """Runs stateless transforms for one task, in Python workers or, without, here."""
 
     def __init__(self, workers: PythonWorkers | None, spent: Callable[[str, float], None]) -> None:
         self._workers = workers
@@ -259,16 +246,7 @@ class Spreader:
     def run(
         self, segment: Stateless, parts: Sequence[ShippedRecords], failures: Failures, *, columns: bool
     ) -> tuple[list[ShippedRecords], Rows]:
-        """Runs a chain in Python workers.
-
-        Args:
-            segment: The chain; ``takes`` has returned True for it.
-            parts: The records.
-            failures: Gets failed records.
-            columns: True to return columns if possible.
-
-        Returns:
-            The results that are columns, and all other records.
+        """Runs a chain that ``takes`` accepted in Python workers: the results that are columns, and all other records.
 
         Raises:
             ConnectException: A Python worker has ended while it ran the chain.

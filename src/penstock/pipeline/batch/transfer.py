@@ -2,17 +2,8 @@
 
 Pickling single records costs as much as a transform does. Here one attribute of all records is pickled as a list,
 structs of one schema as lists of their values, and a constant attribute once. Keys and values that a plan has made, or
-that the next one takes, stay Arrow columns.
-
-Main type: ``ShippedRecords``. Main functions: ``part_of_records``, ``parts_of_outcomes``, ``part_of_group``, and
-``joined``, which joins parts of the same layout.
-
-The serialization of errors and frames: ``described`` and ``rebuilt`` (errors: class, message, causes and frames),
-``table_bytes`` and ``table_of`` (Arrow tables as a stream), ``crossing_frame`` and ``frame_of`` (the frames of a frame
-sink). All other values are pickled unchanged; a schema that many records of a batch share is sent once and is one
-object again.
-
-Thread: pure functions and immutable values; a part is pickled where it is sent.
+that the next one takes, stay Arrow columns. Errors cross as class, message, causes and frames, Arrow tables as a
+stream. A schema that many records of a batch share is sent once and is one object again.
 """
 
 from __future__ import annotations
@@ -56,11 +47,7 @@ class CrossedError:
         classes: Module and qualified name of its class and of that class's bases, in method resolution order.
         java_name: Kafka's name for it, if it has one.
         args: Its arguments, if all of them are plain values.
-        text: Its message.
         frames: File, line and function of each frame of its trace.
-        notes: The notes of ``add_note``.
-        cause: ``__cause__``.
-        context: ``__context__``.
         suppressed: True if the context is not shown.
         retry_after_s: The time before the call that raised it may be repeated, if it sets one.
     """
@@ -272,8 +259,6 @@ class ShippedRecords:
     """Some records of a batch.
 
     Attributes:
-        kind: Their class.
-        rows: The row of each in the batch.
         beside: Their attributes besides keys and values; and keys, values and their schemas if these are no columns.
         shape: The known shape of the columns; None if there are none.
         columns: Keys and values as columns, unless they are absent.
@@ -396,9 +381,6 @@ def parts_of_outcomes(
     """Returns the results of a plan as columns, without failed and dropped records.
 
     Args:
-        kind: The class of the records.
-        outcomes: The outcomes of the records.
-        rows: The number of rows in the batch.
         beside: The attributes of its records besides keys and values, for each row of the batch.
         gone: True for the rows of the batch that have failed.
     """

@@ -404,9 +404,7 @@ class DateParser:
     """Reads text by a pattern.
 
     Attributes:
-        pattern: The pattern.
         century_start: Where the hundred years begin that two-digit years stand for: milliseconds since 1970.
-        century_year: The year of that.
     """
 
     pattern: str

@@ -264,7 +264,6 @@ def decimals(octets: np.ndarray, starts: np.ndarray, lengths: np.ndarray, kind: 
 
     Args:
         octets: Bytes, with at least one after the last digit.
-        starts: Where each number begins.
         lengths: How many bytes it has.
         kind: The type of the column; of 38 digits.
 

@@ -50,12 +50,7 @@ _UTC: Final = frozenset((None, "UTC", "Etc/UTC", "+00:00", "Z"))
 
 # ------------------------------------------------------------------------------------------------------ with a schema
 def fitted(column: Column, schema: Schema, path: str) -> tuple[Column, Layout]:
-    """A column as its schema needs it, and how it is laid out.
-
-    Args:
-        column: The values.
-        schema: Of the values.
-        path: What messages call the column.
+    """A column as its schema needs it, and how it is laid out; messages call it ``path``.
 
     Raises:
         ConnectException: The column's type, or one of its values, does not fit the schema.

@@ -543,7 +543,6 @@ def print_column(tokens: Sequence[PatternToken], millis: Column, keep: NameColum
     """The text of each moment.
 
     Args:
-        tokens: The pattern.
         millis: The moments, a ``bigint``; used several times: name it first.
         keep: Names what is costly; None = nothing can be named (in a lambda, say).
     """

@@ -30,10 +30,7 @@ _WHOLE: Final = frozenset({Type.INT8, Type.INT16, Type.INT32, Type.INT64, Type.B
 def text_of(column: pa.Array, schema: Schema, physical: Layout) -> pa.StringArray | None:
     """The text of each value, null for null; None = the column has a kind that has to go through Spark.
 
-    Args:
-        column: The values.
-        schema: What they are.
-        physical: How they are stored: an object prints as a map, a struct as a ``Struct``.
+    An object prints as a map, a struct as a ``Struct``.
     """
     match physical.form:
         case LayoutKind.SCALAR if schema.name is None:

@@ -1,10 +1,9 @@
 """Typed columns and VARIANT as JSON text, exactly as Connect's JsonConverter writes it.
 
-Main type: ``JsonText`` (the settings that matter, and the functions). A column whose Spark JSON text is already the
-right one is written by ``to_json`` in one go, after a rebuild where defaults or decimals ask for it; other layouts
-(maps with keys that are no strings, wide decimals written as numbers) are written piece by piece.
+A column whose Spark JSON text is already the right one is written by ``to_json`` in one go, after a rebuild where
+defaults or decimals ask for it; other layouts (maps with keys that are no strings, wide decimals written as numbers)
+are written piece by piece.
 
-Thread: pure functions that build expressions.
 Source: org.apache.kafka.connect.json.JsonConverter.
 """
 
@@ -93,14 +92,7 @@ class JsonText:
     def value_parts(
         self, column: Column, schema: Schema | None, physical: Layout, *, present: bool = False
     ) -> list[Column | str]:
-        """Returns the parts of ``value_text``: ``joined`` joins them, with the text before and after, at once.
-
-        Args:
-            column: The values.
-            schema: Theirs.
-            physical: How they are laid out.
-            present: None is null.
-        """
+        """Returns the parts of ``value_text``: ``joined`` joins them, with the text before and after, at once."""
         if schema is None or not self._is_clean(schema, physical):
             return [self._unclean_text(column, schema, physical)]
         parts = self._clean_parts(column, schema, physical)
@@ -286,14 +278,7 @@ class JsonText:
     def problem(
         self, column: Column, schema: Schema | None, physical: Layout, *, present: bool = False
     ) -> Column | None:
-        """Returns the reason why a value cannot be written, as a message; null if it can. None if any value can.
-
-        Args:
-            column: The values.
-            schema: Theirs.
-            physical: How they are laid out.
-            present: None is null.
-        """
+        """Returns the reason why a value cannot be written, as a message; null if it can. None if any value can."""
         found = [] if schema is None else list(self._problems(column, schema, physical, present))
         return F.coalesce(*found) if len(found) > 1 else found[0] if found else None
 

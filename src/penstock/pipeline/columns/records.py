@@ -1,13 +1,9 @@
 """Columns from records and back: lists of Python values <-> Arrow arrays.
 
-Main functions: ``to_arrow`` and ``from_arrow`` (the values of one schema).
-
 Building a column never raises for one value: that value gets an error and its slot is null. Whether all values are
 right is found out in C where it can be (the set of their classes, then Arrow's own range checks); only when that fails
 is the batch halved until the bad values are isolated, and ``validate_value`` explains each of them. Nulls are
 never an error here: Connect checks them where a Struct is filled and where a value is converted.
-
-Thread: pure functions, safe from any thread.
 """
 
 from __future__ import annotations
@@ -63,7 +59,7 @@ _VALUES: Final = attrgetter("values")
 
 # --------------------------------------------------------------------------------------------------------- to Arrow
 def to_arrow(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array, dict[int, Exception], Layout]:
-    """Build the column of some values of one schema (None: schemaless).
+    """Builds the column of some values of one schema (None: schemaless).
 
     Returns:
         The array, as long as ``values``; the errors by position (their slots are null); the physical choice.
@@ -313,12 +309,9 @@ def _offsets(values: Sequence[Any]) -> pa.Array:
 def from_arrow(
     array: pa.Array | pa.ChunkedArray, schema: Schema | None, physical: Layout | None = None
 ) -> list[object]:
-    """Return the values of a column: Structs, dates and times, decimals; ``physical`` None reads it from the type.
+    """The values of a column: Structs, dates and times, decimals; ``physical`` None reads it from the type.
 
-    Temporal values that Python's classes cannot hold are their raw integers.
-
-    Raises:
-        DataException: a variant in the column is malformed.
+    Temporal values that Python's classes cannot hold are their raw integers. A malformed variant raises DataException.
     """
     whole = _one_chunk(array)
     return _read(whole, schema, physical_of_arrow(whole.type, schema) if physical is None else physical)

@@ -1,14 +1,9 @@
 """Values without a schema as typed columns: objects become a struct of all their known fields.
 
-``column_of`` makes a column of the values of one batch. It starts from the column's Arrow type in the previous batch,
-so a column keeps its fields in order and only widens: a new field adds a column, null fits every type, whole numbers
-become doubles after the first fraction, and marks record the whole ones. Values at one position without a common type
-(texts and numbers, or numbers that do not all fit doubles) are VARIANT in that position and batch. Marks also record
-missing fields (``penstock.api.frames.fields``).
-
-Main functions: ``column_of``, ``column_of_objects`` for values that are structs already, and ``field_columns`` for some
-fields without marks. Main type: ``KnownTypes`` (the types found for each topic). Thread: pure functions; one
-``KnownTypes`` belongs to a task's pipeline thread.
+A column starts from its Arrow type in the previous batch, so it keeps its fields in order and only widens: a new field
+adds a column, null fits every type, whole numbers become doubles after the first fraction, and marks record the whole
+ones. Values at one position without a common type (texts and numbers, or numbers that do not all fit doubles) are
+VARIANT in that position and batch. Marks also record missing fields (``penstock.api.frames.schemaless_columns``).
 """
 
 from __future__ import annotations
@@ -64,7 +59,6 @@ class SchemalessColumn:
     """Values as a column.
 
     Attributes:
-        array: The values.
         marks: What the column cannot say of them; in as many chunks.
     """
 
@@ -86,30 +80,20 @@ class _Batch:
 
 
 class KnownTypes:
-    """The types of the columns of each topic, as the last batch left them."""
+    """The types of the columns of each topic, as the last batch left them. Thread: a task's pipeline thread."""
 
     def __init__(self) -> None:
         self._types: OrderedDict[Hashable, pa.DataType] = OrderedDict()
 
     def column_of(self, of: Hashable, values: Sequence[object]) -> tuple[SchemalessColumn, dict[int, Exception]]:
-        """The column of the next values of a topic; see ``column_of``.
-
-        Args:
-            of: Says which values these are: keys or values, and of which topic.
-            values: The values.
-        """
+        """The column of the next values of ``of``: the keys or values of a topic; see ``column_of``."""
         before = self._types.pop(of, _NULL)
         made, errors = column_of(values, before)
         self._keep(of, made, before)
         return made, errors
 
     def column_of_objects(self, of: Hashable, objects: pa.ChunkedArray) -> SchemalessColumn:
-        """The same of values that are structs already; see ``column_of_objects``.
-
-        Args:
-            of: As in ``column_of``.
-            objects: The values.
-        """
+        """The same of values that are structs already; see ``column_of_objects``."""
         before = self._types.pop(of, _NULL)
         made = column_of_objects(objects, before)
         self._keep(of, made, before)
@@ -122,14 +106,9 @@ class KnownTypes:
 
 
 def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[SchemalessColumn, dict[int, Exception]]:
-    """The column of some values.
+    """The column of some values, as JSON has them or a transform may have made of them, and the errors by position.
 
-    Args:
-        values: JSON's values, or what else a transform may have made of them.
-        before: The type of the column of the values before.
-
-    Returns:
-        The column, and the errors of values that are nothing Connect knows, by their position: they are null in it.
+    Values that are nothing Connect knows are null in it. ``before`` is the type of the column of the values before.
     """
     batch = _Batch()
     made = _column(batch, list(values), None, before, 0)
@@ -139,10 +118,8 @@ def column_of(values: Sequence[object], before: pa.DataType = _NULL) -> tuple[Sc
 def column_of_objects(objects: pa.ChunkedArray, before: pa.DataType = _NULL) -> SchemalessColumn:
     """The column that ``column_of`` makes of the same values as Python's, without these.
 
-    Args:
-        objects: Structs of texts, whole numbers, doubles, booleans and such structs; not all of them null, and what is
-            in one that is not null is null only where it is no struct.
-        before: As in ``column_of``.
+    The objects are structs of texts, whole numbers, doubles, booleans and such structs; not all of them null, and what
+    is in one that is not null is null only where it is no struct.
     """
     chunks = [chunk for chunk in objects.chunks if len(chunk)]
     gone = [chunk.is_null().to_numpy(zero_copy_only=False) if objects.null_count else None for chunk in chunks]
@@ -160,13 +137,8 @@ _Gone: TypeAlias = "Sequence[np.ndarray | None]"
 def _structs(
     chunks: Sequence[pa.StructArray], gone: _Gone, before: pa.DataType, depth: int
 ) -> list[SchemalessColumn] | None:
-    """The result of ``_objects`` for each chunk; None: only Python's values become such columns.
-
-    Args:
-        chunks: The objects.
-        gone: Which of them are not there; None: all are.
-        before: As in ``_column``.
-        depth: As in ``_column``.
+    """The result of ``_objects`` for each chunk; None: only Python's values become such columns. ``gone``: None: all
+    are there.
     """
     kind = chunks[0].type
     known = {one.name: one.type for one in before} if is_object(before) else {}
@@ -225,7 +197,6 @@ class FieldColumns:
     """Columns of some fields of objects, each of the kind that most of its values are.
 
     Attributes:
-        columns: A column for each field.
         mixed: Those fields in which whole numbers are among doubles.
         odd: The rows in which a field, or something in one, is of another kind.
     """
@@ -236,12 +207,7 @@ class FieldColumns:
 
 
 def field_columns(values: Sequence[dict[str, object]], names: Iterable[str]) -> FieldColumns:
-    """Columns of some fields of objects.
-
-    Args:
-        values: The objects.
-        names: Which fields.
-    """
+    """Columns of some fields of objects."""
     batch = _Batch(odd=set())
     made = {name: _field(batch, values, name, None, _NULL, 0) for name in names}
     assert batch.odd is not None
@@ -274,14 +240,8 @@ def _remembered(kind: pa.DataType, before: pa.DataType) -> pa.DataType:
 def _column(
     batch: _Batch, values: Sequence[Any], owners: np.ndarray | None, before: pa.DataType, depth: int
 ) -> SchemalessColumn:
-    """The column of what stands at one place.
-
-    Args:
-        batch: The batch.
-        values: The values, and ``_MISSING``.
-        owners: The row of each; None: row i is value i.
-        before: The type of the column before.
-        depth: How many levels lead to this place.
+    """The column of what stands at one place: values, and ``_MISSING``. ``owners``: the row of each; None: row i is
+    value i.
     """
     kinds = set(map(type, values))
     absent = _Missing in kinds

@@ -95,11 +95,7 @@ def value_too_deep() -> DataException:
 
 
 def check_schema(schema: Schema | None) -> None:
-    """Returns when values of a schema can be columns.
-
-    Raises:
-        DataException: It is nested too deeply.
-    """
+    """Raises DataException if a schema is nested too deeply for columns."""
     if exceeds(schema, MAX_SCHEMA_LEVELS):
         raise DataException(TOO_DEEP_SCHEMA)
 
@@ -147,11 +143,6 @@ def nbytes_of(table: pa.Table) -> int:
 def cut_at(table: pa.Table, max_bytes: int, max_rows: int | None = None) -> list[int]:
     """Returns where a table is cut into parts, in order: the first row of each part. A larger row is a part by itself.
 
-    Args:
-        table: The rows; none of them is looked at where all are small together.
-        max_bytes: The most that a part may take.
-        max_rows: The most rows that it may have; None = any number.
-
     >>> cut_at(pa.table({"text": ["a" * 10, "b" * 30, "c" * 10, "d" * 10]}), 40)
     [0, 1, 2]
     >>> cut_at(pa.table({"number": range(5)}), 1_000, 2)
@@ -173,12 +164,7 @@ def cut_at(table: pa.Table, max_bytes: int, max_rows: int | None = None) -> list
 
 
 def slices_of(table: pa.Table, starts: Sequence[int]) -> list[pa.Table]:
-    """The parts of a table, without a copy.
-
-    Args:
-        table: The rows.
-        starts: The first row of each part.
-    """
+    """The parts of a table that begin at these rows, without a copy."""
     ends = [*starts[1:], table.num_rows]
     return [table.slice(start, end - start) for start, end in zip(starts, ends, strict=True)]
 
@@ -270,13 +256,7 @@ def has_byte(data: np.ndarray, byte: int) -> bool:
 
 
 def places_of(data: np.ndarray, byte: int, *, mask: int = 0xFF) -> np.ndarray:
-    """Returns where a byte is among these, in order.
-
-    Args:
-        data: The bytes.
-        byte: The one that is looked for.
-        mask: Only these bits of each of them are compared.
-    """
+    """Returns where a byte is among these, in order; only the bits of ``mask`` are compared."""
 
     def compare(block: np.ndarray, /, *, out: np.ndarray) -> None:
         np.equal(block if mask == 0xFF else block & np.uint8(mask), byte, out=out)

@@ -1,18 +1,10 @@
 """Compiles a run of steps into Spark projections: once for each shape of records; every batch reuses the result.
 
-Main types: ``Staged`` (a step and its position), ``compile_steps`` (steps and a shape to ``Compiled``), ``Compiled``
-(the projections, the output columns and the possible errors).
-
 A compiled run is a list of layers, each one projection, and one or more leaves. There is one leaf unless a step
 splits (its output schema depends on the record); then the later steps are compiled for each branch, and a record
 belongs to the leaf of its branch. Column names end in the suffix of their group, so that the groups of a batch can
-share one job.
-
-A job takes ``ShapeGroup`` (records of one shape that take the same steps) and gives a ``GroupOutcome`` for each, or
-more if its records end in several leaves: ``final_columns`` selects the columns that the job returns, ``outcomes_of``
-interprets them, and ``unchanged`` is the outcome of a group without steps. For sinks, a plan does not return keys or
-values that no step changes, but only their lengths: returning rows is half of a plan's work, and more for texts of 1
-KB. The outcome then uses the input column.
+share one job. For sinks, a plan does not return keys or values that no step changes, but only their lengths: returning
+rows is half of a plan's work, and more for texts of 1 KB. The outcome then uses the input column.
 
 Thread: made on a pipeline thread while a session is up; holds columns of that session and is immutable.
 """
@@ -89,8 +81,6 @@ class Leaf:
 
     Attributes:
         guard: True for the records that end here; None = all (that are not in an earlier leaf).
-        shape: Their shape.
-        record: Their columns.
         changed: Names of the columns of the record that differ from the input.
         error: ``struct<place int, message string>`` or null; None = nothing can go wrong.
         dropped: True for filtered records; None = none is.
@@ -112,7 +102,6 @@ class Compiled:
         layers: Projections in order; each adds its columns to those there are.
         leaves: The outcomes, in order of precedence.
         places: What ``error.place`` refers to.
-        reads: Columns of the record the run uses.
         lookups: What it needs to have found for each topic.
     """
 
@@ -190,15 +179,7 @@ def input_column(name: str, suffix: str) -> str:
 
 
 def compile_steps(steps: Sequence[Staged], shape: Shape, slot: int | None = None) -> Compiled:
-    """Plans the steps for one shape.
-
-    Args:
-        steps: The steps, in order.
-        shape: The shape of the input.
-        slot: The number of the group among the groups of a shared job; None = it has a job of its own.
-
-    Thread: needs a live Spark session (columns are made in it); runs no job.
-    """
+    """Plans the steps for one shape; ``slot`` is the number of the group in a shared job. Runs no job."""
     suffix = "" if slot is None else f"_{slot}"
     program = _Program(suffix, base=(slot or 0) * MAX_PLACES)
     sides = {"key": shape.key, "value": shape.value}
@@ -315,21 +296,17 @@ class Conditional(Step):
 
     @property
     def bounds_text(self) -> bool:  # type: ignore[override]
-        """See ``Step``. As the step inside."""
         return self.step.bounds_text
 
     @property
     def changes_topic(self) -> bool:  # type: ignore[override]
-        """See ``Step``. As the step inside."""
         return self.step.changes_topic
 
     @property
     def asks_of_topic(self) -> bool:  # type: ignore[override]
-        """See ``Step``. True if the step inside or the predicate asks."""
         return self.step.asks_of_topic or self.predicate.asks_of_topic
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Only where the step inside and the predicate do."""
         return self.step.takes(shape) and self.predicate.takes(shape)
 
     def _inner(self, shape: Shape) -> StepPlan | Split:
@@ -342,7 +319,7 @@ class Conditional(Step):
             return StepPlan(shape, lambda record, keep: Made(faults=(fault,)))
 
     def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``. One branch for records that the predicate holds for; all others pass unchanged."""
+        """One branch for records that the predicate holds for; all others pass unchanged."""
         inner = self._inner(shape)
         holds = partial(self._holds, shape)
         reads = frozenset(self.predicate.reads)
@@ -408,8 +385,6 @@ class ShapeGroup:
     """Records of one shape that take the same steps.
 
     Attributes:
-        steps: The steps.
-        shape: The shape of the input.
         rows: Their positions in the batch; None = the whole batch.
         columns: The columns ``key`` and ``value``, as long as ``rows``, unless they are absent.
         carry: Columns of the record to return although no step changes them.
@@ -427,12 +402,7 @@ class ShapeGroup:
 
 
 def unchanged(group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray]) -> GroupOutcome:
-    """Returns the outcome of a group without steps, for which no plan is needed.
-
-    Args:
-        group: The records.
-        shared: The other columns of the record, for the whole batch.
-    """
+    """Returns the outcome of a group without steps, for which no plan is needed."""
     carried = {name: shared[name] for name in group.carry}
     if group.rows is not None:
         carried = {name: column.take(pa.array(group.rows)) for name, column in carried.items()}
@@ -453,7 +423,6 @@ class GroupOutcome:
 
     Attributes:
         rows: Positions in the batch, in order; None = the whole batch.
-        shape: The shape of the output.
         columns: What the job returned of the record: keys and values unless absent, others where a step changed them.
         error: ``struct<place, message>`` where a record failed, or None.
         dropped: True where a record was filtered, or None.
@@ -581,13 +550,7 @@ def outcomes_of(
 
 
 def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultPlace]) -> GroupOutcome:
-    """Returns the outcome of a whole batch whose steps end with bytes.
-
-    Args:
-        output: Its rows, with the columns of ``final_columns``.
-        shape: What came out.
-        places: Where its faults arise.
-    """
+    """Returns the outcome of a whole batch whose steps end with bytes; ``output`` as in ``outcomes_of``."""
     others, error, dropped = _beside(output)
     sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
     return GroupOutcome(None, shape, sides | others, error, dropped, places)

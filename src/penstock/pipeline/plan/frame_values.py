@@ -1,13 +1,8 @@
 """Values of frames as texts and as VARIANT: Java's ``String.valueOf`` of each value, and the binary format of Spark.
 
-Main functions: ``java_text``, for StringConverter and for text sinks; ``variant_of`` (a column with a schema, which is
-kept elsewhere) and ``variant_literal``, whose bytes are those of ``penstock.pipeline.columns.variant``. Main
-types: ``AsText`` and ``AsVariant``, the last steps of pipelines whose tasks ask for this form.
-
 Not reproducible: the order of a ``HashMap`` with a schema (it prints in the order it was read), and what ``byte[]``
 prints (its address); bytes print as ``[B@`` and the CRC-32 of the content.
 
-Thread: builds expressions, on a pipeline thread.
 Source: java.lang.Object.toString of the classes Connect uses.
 """
 
@@ -149,10 +144,9 @@ def _decimal_literal(value: decimal.Decimal) -> Column:
 
 @dataclass(frozen=True)
 class AsVariant(Step):
-    """Makes schemaless values of one kind VARIANT, which is what frames have for all of them."""
+    """Makes schemaless values of one kind VARIANT, which frames have for all of them; others stay as they are."""
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. What has a schema, or is VARIANT already, stays as it is."""
         given: dict[SideName, Side] = {"key": shape.key, "value": shape.value}
         loose = {
             name: side for name, side in given.items() if side.schema is None and not (side.absent or side.is_variant)
@@ -258,7 +252,6 @@ class AsText(Step):
     side: SideName
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. What is text already stays as it is."""
         known = shape.side(self.side)
         if known.absent or known == SCHEMALESS_TEXT:
             return StepPlan(shape)

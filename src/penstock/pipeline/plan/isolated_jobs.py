@@ -1,14 +1,8 @@
 """Runs rows that crashed a session in a separate session, in smaller and smaller parts if that crashes too.
 
-Invariant 6: a part that is run again gives the same, and each row of the batch comes out once.
-
-Records that crash every session become errors, for the error policy to handle; a batch with too many of them, or one
-that cannot be split, fails its task.
-
-Main function: ``in_parts`` (the search, without I/O). Main type: ``Apart`` (which batches of a task run there, and
-how). ``plan_output`` and ``frame_output`` run in the other process, see ``penstock.pipeline.spark.isolated_session``.
-
-Thread: pure functions; a task's pipeline thread, or that of its Spark jobs.
+A part that is run again gives the same, and each row of the batch comes out once (Invariant 6). Records that crash
+every session become errors, for the error policy to handle; a batch with too many of them, or one that cannot be split,
+fails its task. ``plan_output`` and ``frame_output`` run in the other process.
 """
 
 from __future__ import annotations
@@ -55,12 +49,7 @@ _ADVICE: Final = "Raise spark.driver.memory of the worker, or keep such records 
 
 
 class Apart:
-    """Runs batches of a task in a separate session.
-
-    Args:
-        runtime: Provides that session, or None.
-        work: The work that ends when the task is abandoned.
-    """
+    """Runs batches of a task in a separate session, until the task is abandoned."""
 
     def __init__(self, runtime: SparkRuntime, work: PythonWork) -> None:
         self._runtime = runtime
@@ -105,15 +94,10 @@ class Apart:
 
 
 def in_parts(table: pa.Table, run: Callable[[pa.Table], T], lost: Callable[[pa.Table, Loss], T]) -> list[T]:
-    """Runs rows in parts, as some of them may end any session, or keep it busy for ever, and returns the results.
+    """Runs rows in parts, as some of them may end any session, or keep it busy for ever; the results in the order of
+    the rows.
 
-    Args:
-        table: The rows.
-        run: Gives what comes of some of them; raises IsolatedSessionLostException.
-        lost: Gives what stands for a row that ends a session by itself.
-
-    Returns:
-        What came of the parts, in the order of the rows.
+    ``run`` raises IsolatedSessionLostException; ``lost`` gives what stands for a row that ends a session by itself.
 
     Raises:
         ConnectException: More rows are lost than can be the rows' fault.
@@ -175,25 +159,15 @@ def with_error(output: pa.Table, message: str) -> pa.Table:
 
 
 def without_content(row: pa.Table, kept: Sequence[str], nothing: Callable[[int, pa.DataType], pa.Array]) -> pa.Table:
-    """A row as it is where a record has neither key nor value.
-
-    Args:
-        row: The row.
-        kept: The columns that stay.
-        nothing: Gives nulls of a type.
-    """
+    """A row as it is where a record has neither key nor value; ``nothing`` gives nulls of a type."""
     return pa.table({name: row[name] if name in kept else nothing(1, row[name].type) for name in row.column_names})
 
 
 # ---------------------------------------------------------------------------------------------- orders to the process
 @dataclass(frozen=True)
 class PlanOrder:
-    """Rows through a plan of steps.
-
-    Attributes:
-        groups: Steps, shape and carried columns of each group.
-        slots: Their numbers.
-        apart: See ``SparkJobs.run``.
+    """Rows through a plan: steps, shape and carried columns of each group, their slots, and ``apart`` of
+    ``SparkJobs.run``.
     """
 
     groups: tuple[tuple[Any, Shape, frozenset[str]], ...]
@@ -206,13 +180,7 @@ class PlanOrder:
 
 
 def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None) -> SessionOrder | None:
-    """The order to send rows through a plan that is made for them; None where the plan cannot cross.
-
-    Args:
-        table: The rows.
-        plan: See ``SparkJobs.collect``.
-        limit_s: How long it may take; None for no limit but that of the session apart.
-    """
+    """The order to send rows through a plan that is made for them; None where the plan cannot be pickled."""
     try:
         data: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
     except (TypeError, AttributeError, pickle.PicklingError):

@@ -1,20 +1,11 @@
 """Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
 
-Main types: ``ShapeGroup`` (records of one shape, as Arrow) and ``SparkJobs`` (caches plans, runs jobs). ``outcomes``
-interprets the output of a job.
-
-Invariant 6: a job reads Arrow and returns Arrow; nothing else depends on it, so it can run again.
-
-Plans are kept by (steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share
-them. A job is ``createDataFrame(arrow).select(...).toArrow()`` and nothing else; a plan that is used again is not
-planned again by Spark (``penstock.pipeline.spark.prepared_plan``). Small groups share one job: one costs some
-milliseconds whatever it does, and its first run many more, so fifty tables in one poll must not cost fifty plans. Each
-group keeps its own columns in the shared input, null in the rows of the others, and the output picks by the number of
-the group.
-
-A Spark DataFrame that a task returned is the exception: its job is the task's plan followed by the chain's.
-
-Thread: any number of pipeline threads; the plan cache is guarded by a lock.
+A job reads Arrow and returns Arrow; nothing else depends on it, so it can run again (Invariant 6). Plans are kept by
+(steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share them. Small groups
+share one job: one costs some milliseconds whatever it does, and its first run many more, so fifty tables in one poll
+must not cost fifty plans. Each group keeps its own columns in the shared input, null in the rows of the others, and the
+output picks by the number of the group. A Spark DataFrame that a task returned is the exception: its job is the task's
+plan followed by the chain's.
 """
 
 from __future__ import annotations
@@ -103,13 +94,14 @@ class Plan:
     """Everything a job needs but the data.
 
     Attributes:
-        layers: Projections in order; each adds its columns to those there are.
-        final: The projection that is selected last.
-        ends: Where records may end.
+        layers: Projections in order; each adds its columns to those there are. ``final`` is selected last.
         apart: True if outcomes of different shapes have columns of their own.
         reads: The columns of the record that the input needs in addition to keys and values.
         lookups: What has to be found for each topic before.
-        places: Where faults arise.
+        mapped: What Python workers make of the rows in the place of a projection.
+        counted: True if only the number of rows of its output counts: it gives back the input.
+        driver_plans: By the schema of the input; None where PySpark's own way has to be taken.
+        passed: The size of the largest batch that it has taken.
     """
 
     layers: Sequence[Sequence[Column]]
@@ -139,13 +131,8 @@ class Plan:
 
 
 class SparkJobs:
-    """Runs groups on the worker's Spark session, with plans that are made once.
-
-    Args:
-        runtime: Owner of the session.
-        gate: Lets tasks with equal plans share jobs; None = each has its own.
-
-    Thread: any.
+    """Runs groups on the worker's Spark session, with plans that are made once; a ``gate`` lets tasks with equal plans
+    share jobs. Thread: any.
     """
 
     def __init__(self, runtime: SparkRuntime, gate: Gate | None = None) -> None:
@@ -176,13 +163,10 @@ class SparkJobs:
     def run(
         self, groups: Sequence[ShapeGroup], shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, *, apart: bool
     ) -> list[GroupOutcome]:
-        """Runs the groups of one batch.
+        """Runs the groups of one batch of ``rows``; ``shared`` has the other columns of the record, for the whole
+        batch.
 
-        Args:
-            groups: The groups.
-            shared: The other columns of the record, for the whole batch.
-            rows: Size of the batch.
-            apart: Whether outcomes of different shapes get columns of their own (sinks); otherwise all end as bytes.
+        With ``apart`` outcomes of different shapes get columns of their own (sinks); otherwise all end as bytes.
         """
         large = [group for group in groups if group.size(rows) >= LARGE_GROUP_ROWS]
         small = [group for group in groups if group.size(rows) < LARGE_GROUP_ROWS]
@@ -209,13 +193,8 @@ class SparkJobs:
         ).cast(table.schema)
 
     def pass_by(self, messages: pa.Table) -> Passage:
-        """Sends messages that are read or written elsewhere through a plan by their lengths; see ``Passing``.
-
-        Args:
-            messages: Keys and values, as bytes or texts.
-
-        Returns:
-            What waits until they have passed: several batches of a task may be begun before the first is waited for.
+        """Sends keys and values that are read or written elsewhere through a plan by their lengths; see
+        ``Passing.begin``.
         """
         return self._passing.begin(messages, self._count_lengths)
 
@@ -238,11 +217,8 @@ class SparkJobs:
     ) -> tuple[pa.Table, Shape]:
         """Sends a table through a plan that is made for it; returns the rows and what the plan says of them.
 
-        Args:
-            table: The rows.
-            plan: Makes the output of the input; runs no job.
-            limit_s: How long making the plan, and running it, may take; None for no limit.
-            instead: See ``SparkRuntime.run``; None: it is tried in a session of its own.
+        The plan makes the output of the input and runs no job; both may take ``limit_s``. Without ``instead`` (see
+        ``SparkRuntime.run``) a table that costs the session is tried in a session of its own.
 
         Raises:
             IsolatedSessionLostException: It is more than a session can do. The next calls of the task, for parts of
@@ -295,13 +271,8 @@ class SparkJobs:
     def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]:
         """Sends rows to Spark's Python workers, several at once; returns what came of each, in order.
 
-        Args:
-            mapped: What is done there; it gives a row for each.
-            digest: The same for functions that do the same: their plan is kept.
-            rows: What is sent; each is worked on by itself.
-
-        Raises:
-            ConnectException: The task's work was ended.
+        Functions of equal ``digest`` do the same: their plan is kept. Raises ConnectException if the task's work was
+        ended.
         """
         column = pa.chunked_array([pa.array([row], pa.binary()) for row in rows])
         table = pa.table([column], [mapped.column])
@@ -325,20 +296,14 @@ class SparkJobs:
     def plan_ahead(self, groups: Sequence[ShapeGroup]) -> Plan:
         """The plan of some groups of messages, for a query that runs it itself. Thread: one on which a session is up.
 
-        Args:
-            groups: The groups; the slot of each is its place, unless there is only one.
+        The slot of each group is its place, unless there is only one.
         """
         slots: tuple[int | None, ...] = (None,) if len(groups) == 1 else tuple(range(len(groups)))
         return self._plan_of(tuple(replace(one, rows=None, columns={}) for one in groups), slots, apart=True)
 
     # ------------------------------------------------------------------ DataFrames of tasks
     def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> GroupOutcome:
-        """Runs the steps after a task's own plan, inside of a job of `on_dataframe`; returns the outcome of the rows.
-
-        Args:
-            columns: The layout of the DataFrame.
-            steps: The steps.
-        """
+        """The outcome of a DataFrame's rows after the steps. Part of a job of ``on_dataframe``."""
         assert columns.frame is not None, "the rows are a DataFrame"
         group = ShapeGroup(steps, columns.shape, None, {}, columns.carried)
         plan = self._plan_of((group,), (None,), apart=False)
@@ -347,15 +312,10 @@ class SparkJobs:
     def planned(
         self, columns: FrameColumns, steps: tuple[Staged, ...], topic: str | None
     ) -> tuple[DataFrame, Shape, Mapping[int, FaultPlace]]:
-        """The rows of a task's own plan after the steps; lazy. Columns: see ``final_columns``; order as before.
+        """The rows of a task's own plan after the steps, lazy; what is known of them, and where their faults arise.
 
-        Args:
-            columns: The layout of the DataFrame.
-            steps: The steps.
-            topic: The topic of all rows; None: they have their own, and no step asks of topics.
-
-        Returns:
-            Besides the rows, the shape of what comes out, and where their faults arise.
+        Columns: see ``final_columns``; order as before. ``topic`` is that of all rows; None: they have their own, and
+        no step asks of topics.
         """
         assert columns.frame is not None, "the rows are a DataFrame"
         group = ShapeGroup(steps, columns.shape, None, {}, columns.carried)
@@ -366,9 +326,8 @@ class SparkJobs:
         return _project(frame, plan)[-1], plan.ends[0].leaf.shape, plan.places
 
     def on_dataframe(self, data: FrameData, job: Callable[[DataFrame], T]) -> T:
-        """Runs a job over a DataFrame that a task returned, or makes.
-
-        One that is made when it is asked for is made, and the job run, again when the session is lost.
+        """Runs a job over a DataFrame that a task returned, or makes; one that is made runs again when the session is
+        lost.
 
         Raises:
             ConnectException: Its rows do not fit into the session's memory.
@@ -432,13 +391,7 @@ class SparkJobs:
         return self._runtime.run(job, alone)
 
     def output_of(self, order: PlanOrder, table: pa.Table, instead: Callable[[Loss], None]) -> pa.Table:
-        """Sends a table through the plan of an order: for the process of a session of its own.
-
-        Args:
-            order: The steps.
-            table: The rows.
-            instead: See ``SparkRuntime.run``.
-        """
+        """Sends a table through the plan of an order: for the process of a session of its own."""
         return self._runtime.run(
             lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
         )

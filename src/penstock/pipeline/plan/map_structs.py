@@ -3,13 +3,9 @@
 The maps of a large batch mostly have the same keys with values of the same kinds. As a struct (``LayoutKind.OBJECT``)
 they take a fraction of the work of single maps, because steps know the keys when the plan is made. Such a side has no
 schema; its ``carrier`` is a struct schema with the keys as fields in order, so that a key's JSON does not depend on the
-other records of its batch. If a step does not support it (``Step.takes``), its records are processed one by one
-(``penstock.pipeline.batch.groups``).
+other records of its batch. If a step does not support it (``Step.takes``), its records are processed one by one.
 
-Main types: ``ValueDescription`` and ``Members``. Main functions: ``members_of``, ``object_side`` and ``object_column``
-for steps, ``object_array`` for batches of dicts.
-
-Thread: pure functions; ``_known`` is changed by single operations, safe from any thread.
+Thread: any; ``_known`` is changed by single operations.
 """
 
 from __future__ import annotations
@@ -153,7 +149,6 @@ def _array(values: Sequence[object], expected: Schema | None) -> tuple[ValueDesc
     """Values of one kind as a column; None = they are not of one, or of none that an object can hold.
 
     Args:
-        values: The values.
         expected: What they are if all of them are null.
     """
     kinds = set(map(type, values))

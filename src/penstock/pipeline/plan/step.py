@@ -1,19 +1,12 @@
 """The steps of a pipeline: a schema function on the driver and column functions over a record of columns.
 
-Main types: ``Side`` and ``Shape`` (the known properties of a group of records), ``RecordColumns`` (the columns of the
-group), ``StepPlan`` (the result of planning a step), ``Split`` (a step whose output schema depends on the record),
-``ColumnTransform``, ``ColumnConverter`` and ``ColumnPredicate`` (the interfaces of stock transforms, converters and
-predicates).
-
-The rules of a step:
-
-* Its columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in an
-  earlier step still passes through; its result is dropped.
+* A step's columns are total: an expression that may raise is written with ``try_*`` or guarded. A record that failed in
+  an earlier step still passes through; its result is dropped.
 * A possible error is a ``StepFault`` over the step's *input* columns. A step never reads the error of another one:
   value and error written in terms of each other would double the plan with each step. The chain keeps a record's first
   fault.
 * A result that is used more than once is named with ``NameColumn``, which ends a projection; plans grow linearly this
-way.
+  way.
 
 Thread: plans are immutable. They are made and used on a task's pipeline thread while a Spark session is up.
 """
@@ -67,7 +60,6 @@ class Side:
 
     Attributes:
         schema: What Connect says of them; None = schemaless.
-        physical: How the column is laid out.
         carrier: The schema the column is laid out by. It is ``schema``, except for schemaless values whose kind is
             known all the same: all are strings, say, or maps that look alike.
         absent: Every one is null and has no schema; there is no column.
@@ -134,12 +126,7 @@ SCHEMALESS_TEXT: Final = Side(None, SCALAR, _TEXT_SCHEMA)
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """The description of a group of records before any of them is seen; plans are made and kept by it.
-
-    Attributes:
-        key, value: The two sides.
-        sink: Whether these are sink records (they have an offset).
-    """
+    """The description of a group of records before any of them is seen; plans are made and kept by it."""
 
     key: Side
     value: Side
@@ -195,8 +182,6 @@ class StepFault:
 
     Attributes:
         condition: True where it did; null counts as false. None: it goes wrong for every record.
-        message: Text of the exception, for these records.
-        exception: Its class, by the Java name.
         advice: What to do about it; added where people read the error, not in Java's message.
     """
 
@@ -229,11 +214,8 @@ def _make_nothing(record: RecordColumns, keep: NameColumn) -> Made:
 class StepPlan:
     """The effect of a step on the records of one shape.
 
-    Attributes:
-        shape: The shape of its output.
-        make: Builds the step's expressions over a record; evaluates nothing.
-        reads: The columns of the record that these use.
-        writes: Which columns of the record change.
+    ``make`` builds the step's expressions over a record and evaluates nothing; they use the columns in ``reads``, and
+    ``writes`` are those of the record that change.
     """
 
     shape: Shape
@@ -376,12 +358,10 @@ class Sorted:
 
 @dataclass(frozen=True)
 class ReadAtOnce:
-    """Messages that were read without a call for each, for records that do not go as columns.
+    """Messages of one schema that were read without a call for each, for records that do not go as columns.
 
-    Attributes:
-        schema: The schema of all values.
-        values: The values in the order of the messages; None for the odd ones.
-        odd: The positions of messages that have to be read by themselves, ascending.
+    ``values`` is in the order of the messages, None for the odd ones, which have to be read by themselves; ``odd`` has
+    their positions, ascending.
     """
 
     schema: Schema | None
@@ -391,11 +371,10 @@ class ReadAtOnce:
 
 @dataclass(frozen=True)
 class TextsAtOnce:
-    """Java's texts of messages, made without a call for each, for tasks that take text.
+    """Java's texts of messages, in their order, made without a call for each, for tasks that take text.
 
-    Attributes:
-        texts: They, in the order of the messages; null for a message that is null, and for the odd ones.
-        odd: The positions of messages that have to be read by themselves, ascending.
+    The text of a null and of the odd ones is null; ``odd`` has the positions of those to be read by themselves,
+    ascending.
     """
 
     texts: pa.ChunkedArray
@@ -423,12 +402,7 @@ class ColumnConverter(ABC):
         """The step that turns the column of ``side`` into bytes."""
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
-        """Writes values without Spark, like the step of ``writing``; None = that step writes them. Raises nothing.
-
-        Args:
-            side: What is known of them.
-            column: They.
-        """
+        """Writes values without Spark, like the step of ``writing``; None = that step writes them. Raises nothing."""
         return None
 
     @abstractmethod
@@ -438,49 +412,34 @@ class ColumnConverter(ABC):
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
         """Sorts wire bytes into groups of one schema. Runs in the worker: must be quick, C-level work.
 
-        Args:
-            column: The bytes.
-            worked_on: Whether steps follow that gain by schemaless values of one kind.
-            beside_spark: Whether a converter may read them here; its step then gets what it has read.
+        ``worked_on``: steps follow that gain by schemaless values of one kind. ``beside_spark``: the converter may read
+        them here; its step then gets what it has read.
         """
         return Sorted(hints=(None,))
 
     def read_at_once(self, column: pa.ChunkedArray) -> ReadAtOnce | None:
-        """Reads messages for records as ``to_connect_data`` does; None = each is read by itself.
-
-        Args:
-            column: The bytes. Their topics and headers do not matter to who reads them so.
+        """Reads messages for records as ``to_connect_data`` does, without topics and headers; None = each is read by
+        itself.
         """
         return None
 
     def read_objects(self, column: pa.ChunkedArray) -> pa.ChunkedArray | None:
         """Reads messages without a schema that are all objects of the same members, null for a null message.
 
-        Args:
-            column: The bytes, as in ``read_at_once``.
-
-        Returns:
-            Structs of texts, whole numbers, doubles, booleans and such structs, which are null in a null message only;
-            None = not all messages are so, or it was not worth a try.
+        The result is structs of texts, whole numbers, doubles, booleans and such structs, which are null in a null
+        message only; None = not all messages are so, or it was not worth a try.
         """
         return None
 
     def texts_at_once(self, column: pa.ChunkedArray) -> TextsAtOnce | None:
-        """Makes Java's texts of what ``to_connect_data`` reads of messages; None = their plan makes them.
-
-        Args:
-            column: The bytes, as in ``read_at_once``.
-        """
+        """Makes Java's texts of what ``to_connect_data`` reads of messages; None = their plan makes them."""
         return None
 
 
 @dataclass(frozen=True)
 class WrittenAtOnce:
-    """Messages that were written without a call for each.
-
-    Attributes:
-        messages: One for each value.
-        odd: True for values that have to be written by themselves, whose messages mean nothing.
+    """A message for each value, written without a call for each; ``odd`` ones mean nothing: they are written by
+    themselves.
     """
 
     messages: pa.BinaryArray
@@ -497,12 +456,9 @@ class RowConverter(ABC):
     def write_at_once(
         self, topic: str, schema: Schema | None, values: Sequence[object] | pa.Array
     ) -> WrittenAtOnce | None:
-        """Writes values as ``from_connect_data`` does; None = each is written by itself. Raises nothing.
+        """Writes values of one schema as ``from_connect_data`` does; None = each is written by itself. Raises nothing.
 
-        Args:
-            topic: Where they go.
-            schema: The schema of all of them.
-            values: They, or a column of them in the narrowest layout of the schema.
+        Values may be a column in the narrowest layout of the schema.
         """
 
     @abstractmethod
@@ -511,8 +467,5 @@ class RowConverter(ABC):
     ) -> Sorted:
         """Reads the messages that support columns; all other messages have the code -1. Never raises.
 
-        Args:
-            column: The bytes.
-            topics: The topic of each.
-            worth: Decides if columns are worthwhile for a number of schemas and messages.
+        ``worth`` decides if columns are worthwhile for a number of schemas and messages.
         """

@@ -4,11 +4,6 @@ columns.
 A user's regular expression must not run in the JVM, whose engine has no time limit: one text could block the job for
 ever. A batch has few topics. So ``JavaPattern`` computes the results for topics before the plan runs, and its
 exceptions become errors of the records of that topic.
-
-Main types: ``TopicRoute`` (a step that renames topics) and ``TopicPredicate``, both evaluated by topic; ``TopicLookup``
-(the results as columns) and ``FoundByTopic`` (these columns in the plan). ``looked_up`` evaluates.
-
-Thread: immutable; any thread that runs a job.
 """
 
 from __future__ import annotations
@@ -48,7 +43,6 @@ class FoundByTopic:
 
     Attributes:
         value: The topic's new name, or whether the predicate holds.
-        faults: Where it could not be found.
     """
 
     value: Column
@@ -89,11 +83,9 @@ class TopicPredicate(ColumnPredicate):
         """True if it holds for records of a topic."""
 
     def condition(self, record: RecordColumns, shape: Shape) -> Column:
-        """See ``ColumnPredicate``. What ``of_topic`` says, as a column."""
         return record.by_topic(self).value
 
     def faults(self, record: RecordColumns) -> Sequence[StepFault]:
-        """See ``ColumnPredicate``. What ``of_topic`` raised, for the records of that topic."""
         return record.by_topic(self).faults
 
 
@@ -107,11 +99,9 @@ class ConditionalRoute(TopicRoute):
 
     @property
     def raises(self) -> Raises:
-        """See ``TopicRoute``. What the predicate and the route may raise."""
         return (*self.predicate.raises, *self.route.raises)
 
     def of_topic(self, topic: str) -> str:
-        """See ``TopicRoute``. Other topics keep their names."""
         return topic if self.predicate.of_topic(topic) is self.negate else self.route.of_topic(topic)
 
 
@@ -121,7 +111,6 @@ class TopicLookup:
 
     Attributes:
         routes: What renames the batch's topics in front of it.
-        asked: Who is asked.
     """
 
     routes: tuple[TopicRoute, ...]

@@ -339,7 +339,6 @@ def cluster_settings(
     Args:
         conf: The worker's ``spark.*`` properties.
         reach: See ``address_towards``.
-        environment: Of the process.
 
     Returns:
         Settings by their names; None for one that is left to Spark. Empty where there is no cluster.

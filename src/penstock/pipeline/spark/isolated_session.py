@@ -55,9 +55,7 @@ class Loss:
     """The sessions that a job has lost.
 
     Attributes:
-        count: The number of lost sessions.
         out_of_memory: True if the latest one ran out of memory.
-        ended: A text for people about its end.
         jobs: The number of jobs that were running on it, including this one.
         overdue: True if it was replaced because a job took too long.
     """
@@ -70,7 +68,7 @@ class Loss:
 
 
 class IsolatedSessionLostException(ConnectException):
-    """The isolated session was lost under an order, or the worker's under a batch only parts of which are to be tried."""
+    """The isolated session was lost under an order, or the worker's under a batch that is to be tried in parts."""
 
     def __init__(self, loss: Loss) -> None:
         super().__init__(loss.ended)

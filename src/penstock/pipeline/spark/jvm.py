@@ -45,6 +45,11 @@ class Silence:
 
     A round that takes longer than ``max_round_s`` was frozen itself, as a whole container or machine is, and says
     nothing about the JVM.
+
+    >>> moments = iter([0.0, 2.0, 4.0, 3600.0, 3602.0, 3604.0])
+    >>> silence = Silence(3.0, lambda: next(moments))
+    >>> [silence.after(answered=answered) for answered in (True, False, False, False, True)]
+    [0.0, 2.0, 5.0, 7.0, 0.0]
     """
 
     def __init__(self, max_round_s: float, clock: Callable[[], float] = time.monotonic) -> None:

@@ -267,7 +267,6 @@ class PreparedQuery:
     """A DataFrame in the JVM whose rows can be replaced, used by one thread at a time.
 
     Attributes:
-        java: The DataFrame.
         arrays: An array for each of its partitions, in the JVM, with room for one Arrow message.
     """
 
@@ -387,12 +386,7 @@ def _read(session: Any, java: Any) -> Any:
 
 
 class Mapped(Protocol):
-    """The work of Spark's Python workers on the rows of a table with one column.
-
-    Attributes:
-        column: Its name.
-        schema: The same column for Spark, with its type.
-    """
+    """The work of Spark's Python workers on the rows of a table with one column."""
 
     column: str
     schema: str

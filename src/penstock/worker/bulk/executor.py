@@ -69,7 +69,6 @@ from penstock.worker.source.delivery import BatchPipeline, SourceConverter
 from penstock.worker.source.submitted import FramePart
 
 if TYPE_CHECKING:
-    from penstock.pipeline.plan.jobs import SparkJobs
     from penstock.worker.bulk.shipping import Parts
 
 #: The column of a number for each row, by which it is known again.
@@ -146,8 +145,7 @@ class RowPath:
             key, value, self.parts.header_converter(), self.parts.transforms(), self.parts.connector, without_spark=True
         )
         nothing: Any = None  # without_spark: no job is ever run
-        jobs: SparkJobs = nothing
-        made = SourcePipeline(spec, jobs)
+        made = SourcePipeline(nothing, spec)
         return _HeadersLeft(made) if self.leaves_headers else made
 
 

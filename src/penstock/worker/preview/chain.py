@@ -29,8 +29,8 @@ from penstock.pipeline.batch.batches import (
     Stage,
     TransformStage,
 )
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
-from penstock.pipeline.batch.source.path import build_source_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
+from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs
 from penstock.pipeline.spark.gate import Gate
 from penstock.pipeline.spark.session import SparkRuntime
@@ -93,7 +93,7 @@ class ChainView:
             return []
         looks, chain = _looking(parts)
         numbered = [_numbered(record, seq) for seq, record in enumerate(records)]
-        batch = build_source_pipeline(self._runtime, self._spec(parts, chain), self._jobs).run(numbered)
+        batch = SourcePipeline(self._runtime, self._spec(parts, chain), self._jobs).run(numbered)
         keys, values = (batch.table.column(name).to_pylist() for name in ("key", "value"))
         topics = batch.table.column("topic").to_pylist()
         shown: list[dict[str, object]] = []
@@ -116,7 +116,7 @@ class ChainView:
         seqs = {(one.topic, one.partition, one.offset): seq for seq, one in enumerate(messages)}
         for look in looks:
             look.number = lambda record: seqs[_origin(cast("SinkRecord", record))]
-        batch = build_sink_pipeline(self._runtime, self._spec(parts, chain), self._jobs).run(_consumed(messages))
+        batch = SinkPipeline(self._runtime, self._spec(parts, chain), self._jobs).run(_consumed(messages))
         shown: list[dict[str, object]] = []
         for seq, message in enumerate(messages):
             one: dict[str, object] = {

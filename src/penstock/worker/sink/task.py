@@ -88,7 +88,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
             TaskSpec(ConnectorTaskId("files", 0), FileStreamSinkTask(), task_config, lambda: worker.resolve(raw)),
             TaskServices(report, TaskSession("files-0", runtime), error_handler),
             SinkServices(
-                build_sink_pipeline(runtime, pipeline_spec),
+                SinkPipeline(runtime, pipeline_spec),
                 RecordConsumer(client_settings, name="files task 0"),
                 Subscription.of(["orders"]),
                 make_reporters=lambda counts: [LogReporter("files-0", counts, include_messages=True)],

@@ -7,7 +7,7 @@ task has a `RunnerSourceTaskContext`. Building one starts nothing:
         TaskSpec(ConnectorTaskId("orders", 0), task, task_config, read_config, offset_flush_timeout_s=5.0),
         TaskServices(report, TaskSession("orders-0", runtime), error_handler, close=admin.close),
         SourceServices(
-            pipeline=build_source_pipeline(runtime, spec),
+            pipeline=SourcePipeline(runtime, spec),
             producer=ColumnProducer(settings, name="orders-0", connector="orders", task=0),
             topics=TopicCreator("orders-0", plan_of(rules), admin),
             committer=OffsetCommitter(CommitHooks(task), OffsetWriter(store, "orders"), ...),

@@ -2,13 +2,11 @@
 
 Python workers have no session, so a plan cannot be run from there. A query has it in its middle instead: the first
 Python worker lays messages out as columns (``PlanAhead.laid_out``), the projections of the plan follow, and the second
-Python worker takes the outcomes (``PlanAhead.received``) and ends the batches (``SinkPipeline.end``).
-
-The plan is made before the query, of the groups that a sample of the messages has (``plan_ahead``). A batch with other
-groups, or with messages that are no columns, passes it by: it goes record by record in the second Python worker.
+Python worker takes the outcomes (``PlanAhead.received``) and ends the batches (``SinkPipeline.end``). The plan is made
+before the query, of the groups that a sample of the messages has. A batch with other groups, or with messages that are
+no columns, passes it by: it goes record by record in the second Python worker.
 
 Columns of the rows in between: the messages under names of their own, whether the plan counts, and the plan's input.
-
 Thread: ``plan_ahead`` and ``projected`` on one with a session, everything else in a Python worker.
 """
 
@@ -61,7 +59,6 @@ class PlanAhead:
         reads: Columns of the record that it needs in addition to keys and values.
         lookups: What has to be found for each topic, by the names of the columns, which this process cannot know.
         ends: Where records may end; without the expressions.
-        places: Where faults arise.
         schema: The columns of the rows that go in.
     """
 
@@ -73,12 +70,7 @@ class PlanAhead:
     schema: pa.Schema
 
     def laid_out(self, pipeline: SinkPipeline, table: pa.Table) -> pa.Table:
-        """Messages, and the plan's input as further columns.
-
-        Args:
-            pipeline: Sorts them.
-            table: The messages, as ``CONSUMED_SCHEMA``.
-        """
+        """Messages (columns as ``CONSUMED_SCHEMA``), and the plan's input as further columns."""
         found = pipeline.groups_ahead(table)
         given = None if found is None else self._input(found, table.num_rows)
         is_planned = given is not None
@@ -129,13 +121,7 @@ class PlanAhead:
 
 
 def plan_ahead(pipeline: SinkPipeline, jobs: SparkJobs, samples: Sequence[pa.Table]) -> tuple[PlanAhead, Plan] | None:
-    """The plan of the messages of a sample; None if they need none.
-
-    Args:
-        pipeline: Sorts them.
-        jobs: Compiles the plan.
-        samples: Messages, as ``CONSUMED_SCHEMA``.
-    """
+    """The plan of the messages of a sample (columns as ``CONSUMED_SCHEMA``); None if they need none."""
     found: dict[tuple[tuple[Staged, ...], Shape], tuple[ShapeGroup, GroupsAhead, int]] = {}
     for table in samples:
         batch = pipeline.groups_ahead(table, whole=False) if table.num_rows else None

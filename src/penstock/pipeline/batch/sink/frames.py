@@ -1,15 +1,7 @@
 """Converts outcomes to the frames of a frame sink: runs of rows with equal schemas, in the order they were consumed.
 
-Main functions: ``frames_of``, ``empty_frame``, and ``records_of_rows`` for reported rows; ``with_wire_headers`` and
-``changed_columns`` handle the columns that transforms have changed. ``with_texts`` puts in texts that are known before
-the plan: no step is left for such values, and a plan, if keys need one, returns only the length of each text.
-
-Keys and values without a schema become typed columns here, each topic's with what is known of it
-(``penstock.pipeline.columns.schemaless``), however they came: read of many messages at once, made by transforms, or out
-of a plan. Main types: ``LooseValues`` (those of one side of a batch) and ``TypedPart`` (a column of some of them);
-``add_of_records`` and ``without_loose`` find them in records and in outcomes.
-
-Thread: pure functions; ``LooseValues`` belongs to a task's pipeline thread.
+Texts that are known before the plan are put in here: no step is left for such values. Keys and values without a schema
+become typed columns outside of plans.
 """
 
 from __future__ import annotations
@@ -53,12 +45,7 @@ _ROWS_EACH: Final = 16
 
 @dataclass(frozen=True)
 class TypedPart:
-    """Some values as a column.
-
-    Attributes:
-        column: The values.
-        rows: The row of each in the batch.
-    """
+    """Some values as a column."""
 
     column: SchemalessColumn
     rows: np.ndarray
@@ -69,13 +56,9 @@ _NO_TOPIC: Final = -1
 
 @dataclass
 class LooseValues:
-    """The keys, or the values, of the rows of a batch that have no schema on that side.
+    """The keys, or the values, of the rows of a batch that have no schema on that side; rows and values in parts.
 
-    Attributes:
-        side: The side.
-        rows: Their rows, in parts.
-        values: As many values, in parts.
-        objects: The values of all rows of the batch, if they are objects of the same members; there are no others then.
+    ``objects`` has the values of all rows, if they are objects of the same members; there are no others then.
     """
 
     side: SideName
@@ -93,10 +76,7 @@ class LooseValues:
     ) -> list[TypedPart]:
         """The values as columns; the columns of one topic have the same types from batch to batch.
 
-        Args:
-            topics: The topic of each row of the batch.
-            known: The known types of the topics; updated.
-            on_bad: Called with a row whose value has no type in Connect, and the error; it is null in the column.
+        A value that has no type in Connect is null in its column.
         """
         if self.objects is not None:
             return self._typed_objects(self.objects, topics, known)
@@ -152,13 +132,7 @@ def _columns(
 
 
 def add_of_records(loose: Mapping[SideName, LooseValues], live: Sequence[ConnectRecord], rows: np.ndarray) -> None:
-    """Adds the keys and values without a schema of records.
-
-    Args:
-        loose: Gets them, by side.
-        live: The records.
-        rows: Their rows.
-    """
+    """Adds the keys and values without a schema of records."""
     for side, one in loose.items():
         of_key = side == "key"
         values = [record.key if of_key else record.value for record in live]
@@ -170,13 +144,7 @@ def add_of_records(loose: Mapping[SideName, LooseValues], live: Sequence[Connect
 
 
 def without_loose(outcome: GroupOutcome, rows: int, loose: Mapping[SideName, LooseValues]) -> GroupOutcome:
-    """Moves keys and values that have no schema from an outcome to ``loose``.
-
-    Args:
-        outcome: The outcome of some rows.
-        rows: The number of rows in the batch.
-        loose: Gets the values, by side.
-    """
+    """Moves keys and values that have no schema from an outcome to ``loose``."""
     for side, one in loose.items():
         known = outcome.shape.side(side)
         if known.schema is not None or known.absent:
@@ -192,9 +160,8 @@ def without_loose(outcome: GroupOutcome, rows: int, loose: Mapping[SideName, Loo
 def with_texts(group: ShapeGroup) -> ShapeGroup:
     """Adds the texts of values that were read as columns, and keeps the group's steps on keys.
 
-    Args:
-        group: The group, whose last step makes texts. It is returned unchanged if the plan has to do more with the
-            values, or has to make the texts.
+    The group is returned unchanged if the plan has to do more with the values than its last step, which makes the
+    texts.
     """
     side = group.shape.value
     if side.absent or side.carrier is None or not all(_leaves_alone(one, group.shape) for one in group.steps[:-1]):
@@ -247,11 +214,7 @@ def frames_of(
     A null is a row like the others: it belongs to the run around it.
 
     Args:
-        outcomes: The outcomes of its groups.
-        table: The batch as it was consumed.
         gone: True for the rows that failed or were dropped.
-        session: Returns the Spark session.
-        form: The form of values.
         join: True if values of different schemas that one column can hold are one run.
         origins: The message of each row, if one may have several; None = row i is message i.
         typed: Keys and values without a schema as columns. If topics differ in them, the rows of a batch are grouped by
@@ -318,7 +281,6 @@ class _Placed:
     """A column, and the position of each row of the batch in it.
 
     Attributes:
-        column: The values.
         place: For each row of the batch its position in the column, -1 if it is null; None = row i is at i.
     """
 
@@ -340,7 +302,6 @@ class _SideColumns:
 
     Attributes:
         kinds: For each row the number of its schema; -1 = null without a schema.
-        columns: For each schema its column.
         schemas: The schemas; None = schemaless.
         marks: The marks of columns without a schema that have some.
     """
@@ -469,13 +430,7 @@ def _placed(outcomes: Sequence[GroupOutcome], name: str, table: pa.Table) -> _Pl
 
 
 def _by_kinds(kept: np.ndarray, kinds: Sequence[np.ndarray], table: pa.Table) -> np.ndarray:
-    """Groups rows by the kinds of their keys and values, if each partition has rows of only one kind.
-
-    Args:
-        kept: The rows.
-        kinds: The kinds of all rows, for keys and for values; -1 = null without a schema.
-        table: The batch as it was consumed.
-    """
+    """Groups rows by the kinds of their keys and values, if each partition has rows of only one kind."""
     places = pa.table([table.column(name) for name in ORIGIN_COLUMNS[:2]], ["topic", "partition"]).take(pa.array(kept))
     topics = places.column("topic").combine_chunks().dictionary_encode().indices.to_numpy().astype(np.int64)
     numbers = topics << 32 | places.column("partition").to_numpy()
@@ -575,12 +530,7 @@ def _dated_fields(kind: pa.StructType, parts: Iterable[tuple[Schema | None, Layo
 
 
 def records_of_rows(frame: SinkFrame, rows: np.ndarray) -> list[SinkRecord]:
-    """Makes records of some rows, for reports: with the coordinates of their messages.
-
-    Args:
-        frame: The rows.
-        rows: Their numbers, in any order.
-    """
+    """Makes records of some rows of a frame, in any order, for reports: with the coordinates of their messages."""
     part = frame.take(rows)
     keys, values = (
         _values(part.table.column(name), schema, name, part._marks_of(name))

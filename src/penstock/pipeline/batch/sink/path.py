@@ -1,9 +1,8 @@
 """The sink path: converts consumed messages to records or frames for a sink task.
 
-Main types: ``SinkPipeline`` and ``build_sink_pipeline``. Converters first sort the messages by what their bytes need
-(the schema of a JSON message is in the message); each pair of a key's and a value's sort is one group. Reading and
-transforms are Spark columns, except for a user's own classes and the cases that ``groups`` decides, which run here
-record by record.
+Converters first sort the messages by what their bytes need (the schema of a JSON message is in the message); each pair
+of a key's and a value's sort is one group. Reading and transforms are Spark columns, except for a user's own classes
+and the cases that ``groups`` decides, which run here record by record.
 
 Thread: one instance for each task, used by the task's pipeline thread.
 """
@@ -113,31 +112,11 @@ _TYPED: Final[Mapping[ValueForm | None, tuple[SideName, ...]]] = {
 _AT_ONCE: Final = "at once"
 
 
-def build_sink_pipeline(
-    runtime: SparkRuntime,
-    spec: PipelineSpec,
-    jobs: SparkJobs | None = None,
-    moved: Moved = lambda paths: None,
-) -> SinkPipeline:
-    """Builds the pipeline of one sink task.
-
-    Args:
-        runtime: Owner of the Spark session.
-        spec: Converters and transforms, configured; ``value_form`` None = the task takes records.
-        jobs: Runs and keeps the plans; the worker's tasks share one. None = one of its own.
-        moved: Receives for each batch the number of records as columns and as rows, by reason.
-    """
-    return SinkPipeline(runtime, spec, SparkJobs(runtime) if jobs is None else jobs, moved)
-
-
 @dataclass(frozen=True)
 class GroupsAhead:
-    """The groups of a batch, before their plan.
+    """The groups of a batch, before their plan; ``shared`` has the other columns of the record, for the whole batch.
 
-    Attributes:
-        groups: The groups.
-        shared: The other columns of the record, for the whole batch.
-        failed: True if a message has failed, as far as columns were taken.
+    ``failed`` tells if a message has failed, as far as columns were taken.
     """
 
     groups: Sequence[ShapeGroup]
@@ -152,9 +131,10 @@ class SinkPipeline:
         self,
         runtime: SparkRuntime,
         spec: PipelineSpec,
-        jobs: SparkJobs,
+        jobs: SparkJobs | None = None,
         moved: Moved = lambda paths: None,
     ) -> None:
+        jobs = SparkJobs(runtime) if jobs is None else jobs
         make_room()
         self._session = runtime.session if spec.session is None else spec.session
         self._jobs = jobs
@@ -211,24 +191,14 @@ class SinkPipeline:
         return why_one_process(self._segments)
 
     def run(self, batch: pa.Table) -> SinkBatch:
-        """Runs one batch. Blocks for the Spark job.
-
-        Raises:
-            SparkUnavailableException: There is no Spark session and none can be started.
-        """
+        """Runs one batch. Blocks for the Spark job."""
         return self.begin(batch, PendingBatch).result()
 
     def begin(self, batch: pa.Table, submit: Submit) -> PendingBatch[SinkBatch]:
-        """Begins one batch, up to its first Spark job.
+        """Begins one batch, up to its first Spark job, which ``submit`` gets and any thread can run.
 
-        Args:
-            batch: The consumed messages.
-            submit: Gets that job, which can run on any thread.
-
-        Returns:
-            The batch, whose ``result`` ends it: it is asked for on the thread of the pipeline, perhaps after other
-            batches were begun. Every call of a user's transform or converter is in it, but for that of a header
-            converter whose headers a column step reads.
+        The result is asked for on the thread of the pipeline, perhaps after other batches were begun. Every call of a
+        user's transform or converter is in it, but for that of a header converter whose headers a column step reads.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
@@ -275,11 +245,8 @@ class SinkPipeline:
     def groups_ahead(self, table: pa.Table, *, whole: bool = True) -> GroupsAhead | None:
         """The groups of a batch all of whose messages need a plan; None for any other batch.
 
-        See ``penstock.pipeline.batch.sink.ahead``, which has the plan run elsewhere and calls ``end`` then.
-
-        Args:
-            table: The messages.
-            whole: False: some of them may need none, and some may be unreadable.
+        See ``penstock.pipeline.batch.sink.ahead``, which has the plan run elsewhere and calls ``end`` then. Unless
+        ``whole`` some messages may need none, and some may be unreadable.
         """
         failures = Failures()
         groups, rest, _, _ = self._parted(table, failures, no_session=False, mixed=not whole)
@@ -289,12 +256,7 @@ class SinkPipeline:
         return GroupsAhead(groups, self._shared(table, failures), lambda: bool(failures.errors))
 
     def end(self, table: pa.Table, outcomes: Sequence[GroupOutcome]) -> SinkBatch:
-        """Ends a batch whose groups have been through their plan elsewhere.
-
-        Args:
-            table: The messages.
-            outcomes: What came of all of them.
-        """
+        """Ends a batch whose groups have been through their plan elsewhere."""
         failures = Failures()
         loose = self._begin_loose(table, failures)
         failures.found(outcomes)
@@ -628,13 +590,7 @@ class SinkPipeline:
     ) -> list[GroupOutcome]:
         """Converts records to columns of frames, and collects keys and values without a schema in ``loose``.
 
-        Args:
-            live: The records.
-            positions: Their rows.
-            headers: Their headers before transforms in Python.
-            table: The messages.
-            failures: The failures so far; gets more.
-            loose: Gets keys and values without a schema.
+        ``headers`` are those before transforms in Python.
         """
         if not live:
             return []

@@ -1,6 +1,6 @@
 """Converts messages to the records of a sink: some are results of a plan, others are read one by one.
 
-Main type: ``MessageReader``. Thread: the task's pipeline thread.
+Thread: the task's pipeline thread.
 """
 
 from __future__ import annotations
@@ -32,12 +32,7 @@ _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
 
 def beside_of_messages(table: pa.Table, headers: Sequence[ConnectHeaders | None]) -> dict[str, Values]:
-    """Returns the attributes of the records of messages, besides keys and values, by name.
-
-    Args:
-        table: The messages.
-        headers: Their headers.
-    """
+    """Returns the attributes of the records of messages, besides keys and values, by name."""
     topics, partitions, offsets, timestamps, kinds, _ = Coordinates.of(table, headers)
     found: dict[str, Sequence[Any]] = {
         "topic": topics,
@@ -105,13 +100,8 @@ def records_of(
 
 
 class MessageReader:
-    """Makes records for one task.
-
-    Args:
-        sides: Its converters.
-        own: The sides whose converter has no columns.
-        headers: Reads headers.
-        first: The transforms of the first plan, for messages that are read one by one.
+    """Makes records for one task; ``own`` are the sides whose converter has no columns, ``first`` the transforms of the
+    first plan, for messages that are read one by one.
     """
 
     def __init__(
@@ -151,12 +141,7 @@ class MessageReader:
     ) -> Rows:
         """Records with their rows, in order and without failed and dropped ones.
 
-        Args:
-            outcomes: The outcomes of messages that were columns.
-            alone: The rows of messages that are read, and go through the first transforms, one by one.
-            table: All messages.
-            headers: Their headers.
-            failures: The failures so far; gets more.
+        The rows ``alone`` are read, and go through the first transforms, one by one.
         """
         unread = GroupOutcome(alone, Shape(NOTHING, NOTHING, sink=True), {}, None, None, {})
         if len(alone):
@@ -181,14 +166,7 @@ class MessageReader:
         found: Mapping[SideName, ReadAtOnce],
         failures: Failures,
     ) -> Rows:
-        """The records of an outcome, without failed and dropped ones.
-
-        Args:
-            outcome: The outcome.
-            coordinates, mine: Its messages.
-            found: The sides that no plan has read.
-            failures: The failures so far; gets more.
-        """
+        """The records of an outcome, without failed and dropped ones; ``found`` has the sides that no plan has read."""
         count = len(coordinates.topics)
         rows: Sequence[int] = range(count) if outcome.rows is None else outcome.rows.tolist()
         schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in _SIDES}

@@ -1,11 +1,7 @@
 """Assembles a source's batch: joins the outcomes of its jobs, row i for record i, with the parts that no plan makes.
 
-Main type: ``Assembly``, which collects columns by position and makes the ``ProduceBatch``. Coordinates and headers as
-bytes: ``put_coordinates``, ``write_headers`` (those that are a column) and ``write_own_headers`` (those of records);
-``frame_batch`` has them for a frame. Keys and values that converters write outside a plan, where Arrow takes a fraction
-of its time: ``written_columns`` (sides), ``parted_by_writing`` (groups of records) and ``messages_of``.
-
-Thread: a task's pipeline thread.
+Keys and values may be written outside a plan, where Arrow takes a fraction of its time. Thread: a task's pipeline
+thread.
 """
 
 from __future__ import annotations
@@ -30,11 +26,7 @@ _NAMES: Final = ("topic", "partition", "timestamp", "key", "value", "headers")
 
 
 class Assembly:
-    """The result of one batch while it is assembled: row i becomes record i. Invariant 3.
-
-    Args:
-        rows: The number of records in the batch.
-    """
+    """The result of one batch while it is assembled: row i becomes record i. Invariant 3."""
 
     def __init__(self, rows: int) -> None:
         self.rows = rows
@@ -222,15 +214,7 @@ def write_own_headers(
     positions: Sequence[int] | None,
     failures: Failures,
 ) -> None:
-    """Writes the original headers of the records.
-
-    Args:
-        assembly: Gets the column.
-        writer: Writes them.
-        attributes: The attributes of the records.
-        positions: The row of each; None = 0, 1, 2, ...
-        failures: Gets records with headers that cannot be written.
-    """
+    """Writes the original headers of the records, in the rows ``positions`` (None = 0, 1, 2, ...)."""
     found = attributes("raw_headers")
     if not any(found):
         return
@@ -252,13 +236,7 @@ _SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
 def written_columns(
     converters: Mapping[SideName, Converter], shape: Shape, columns: Mapping[str, Column]
 ) -> dict[SideName, Column]:
-    """The bytes of those sides that can be written outside a plan.
-
-    Args:
-        converters: Those of both sides.
-        shape: The description of the sides.
-        columns: Their values.
-    """
+    """The bytes of those sides that can be written outside a plan."""
     found: dict[SideName, Column] = {}
     for side, converter in converters.items():
         if isinstance(converter, ColumnConverter) and side in columns:
@@ -271,11 +249,8 @@ def written_columns(
 def parted_by_writing(
     converters: Mapping[SideName, Converter], groups: Sequence[ShapeGroup]
 ) -> tuple[list[GroupOutcome], list[ShapeGroup]]:
-    """The outcomes of groups all of whose sides were written, and the other groups.
-
-    Args:
-        converters: Those of both sides.
-        groups: Records, with no step left but the converters.
+    """The outcomes of groups, with no step left but the converters, all of whose sides were written; and the other
+    groups.
     """
     written: list[GroupOutcome] = []
     left: list[ShapeGroup] = []
@@ -303,17 +278,7 @@ def frame_batch(
     failures: Failures,
     write: Callable[[Assembly, Failures], None] = lambda *_: None,
 ) -> ProduceBatch:
-    """Returns the batch of a frame whose bytes a plan has made.
-
-    Args:
-        frame: Has the constants of all rows.
-        columns: Its layout.
-        outcome: The outcome of the plan.
-        rows: The number of rows.
-        headers: Writes headers.
-        failures: Gets failed rows.
-        write: Adds the columns that no plan has made.
-    """
+    """Returns the batch of a frame whose bytes a plan has made; ``write`` adds the columns that no plan has made."""
     assembly = Assembly(rows)
     failures.found([outcome])
     for name, column in columns.others.items():

@@ -82,12 +82,6 @@ def misfit_of(error: Exception) -> ConnectException | None:
 def fitted_column(column: Column, kind: T.DataType, schema: Schema, path: str) -> tuple[Column, Layout]:
     """Casts a column to its schema; returns it with its layout.
 
-    Args:
-        column: The values.
-        kind: Their type.
-        schema: Their schema.
-        path: The name of the column in messages.
-
     Raises:
         ConnectException: The column's type does not fit the schema.
     """
@@ -282,13 +276,8 @@ _PLAIN_KINDS: Final[tuple[tuple[tuple[type[T.DataType], ...], Type, str], ...]] 
 
 
 def _object(column: Column, kind: T.DataType, path: str, *, tagged: bool = False) -> Column:
-    """A column as VARIANT, NULL for null.
-
-    Args:
-        column: The values.
-        kind: Their type.
-        path: The name of the column in messages.
-        tagged: True if a value without JSON is in an array with values of other kinds, which would hide it.
+    """A column as VARIANT, NULL for null; ``tagged`` if it is in an array with values of other kinds, which would hide
+    it.
     """
 
     def inside(one: Column, inner: T.DataType, *, beside: bool = tagged) -> Column:
@@ -416,13 +405,8 @@ def _table_of_pandas(data: Any) -> pa.Table:
 def columns_of_table(frame: SourceFrame, table: pa.Table) -> FrameColumns:
     """Reads the layout of a frame's rows.
 
-    Args:
-        frame: Has the schemas and constants.
-        table: The rows.
-
     Raises:
-        ConnectException: The columns are not those of a frame, or one does not fit its schema. The whole frame is
-            invalid.
+        ConnectException: The columns are not those of a frame, or one does not fit its schema.
     """
     fields = _fields_of(frame, table.column_names)
     names = set(table.column_names).difference(fields or ())
@@ -621,14 +605,7 @@ def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def records_of(
     frame: SourceFrame, others: Mapping[str, ArrowColumn], keys: Sequence[object], values: Sequence[object]
 ) -> list[SourceRecord]:
-    """Records with these keys and values.
-
-    Args:
-        frame: Has their schemas, and the constants of all rows.
-        others: The attributes of each row, by the column's name.
-        keys: One for each row.
-        values: One for each row.
-    """
+    """Records with these keys and values; ``others`` has the attributes of each row, ``frame`` the constants of all."""
     rows = len(values)
 
     def other(name: str, constant: object) -> list[Any]:
@@ -660,13 +637,7 @@ def records_of(
 
 
 def beside_of_frame(frame: SourceFrame, others: Mapping[str, ArrowColumn], rows: int) -> dict[str, Values]:
-    """Returns the attributes of the records of a frame, besides keys and values, by name.
-
-    Args:
-        frame: Has the constants of all rows.
-        others: The attributes of each row, by the column's name.
-        rows: The number of rows.
-    """
+    """Returns the attributes of the records of a frame, besides keys and values, by name."""
     beside: dict[str, Values] = {
         "source_partition": Same(frame.source_partition),
         "source_offset": Same(None),

@@ -1,11 +1,9 @@
 """The source path: converts polled records or frames to bytes for Kafka.
 
-Main types: ``SourcePipeline`` and ``build_source_pipeline``. Records are grouped by their schemas, each group is one
-shape of plan; transforms and converters are Spark columns, except for a user's own classes and the cases that
-``groups`` decides, which run here record by record. Results are assembled by position: row i of the result is record i
-of the batch.
-
-Header converters run here, in Python, once for each distinct header (there are few, and most repeat).
+Records are grouped by their schemas, each group is one shape of plan; transforms and converters are Spark columns,
+except for a user's own classes and the cases that ``groups`` decides, which run here record by record. Results are
+assembled by position: row i of the result is record i of the batch. Header converters run here, once for each distinct
+header.
 
 Thread: one instance for each task, used by the task's pipeline thread.
 """
@@ -113,27 +111,17 @@ _STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VA
 _SIDES: tuple[SideName, SideName] = ("key", "value")
 
 
-def build_source_pipeline(
-    runtime: SparkRuntime,
-    spec: PipelineSpec,
-    jobs: SparkJobs | None = None,
-    moved: Moved = lambda paths: None,
-) -> SourcePipeline:
-    """Builds the pipeline of one source task.
-
-    Args:
-        runtime: Owner of the Spark session.
-        spec: Converters and transforms, configured.
-        jobs: Runs and keeps the plans; the worker's tasks share one. None = one of its own.
-        moved: Receives for each batch the number of records as columns and as rows, by reason.
-    """
-    return SourcePipeline(spec, SparkJobs(runtime) if jobs is None else jobs, moved)
-
-
 class SourcePipeline:
     """Converts batches of one source task to bytes for Kafka. Thread: the task's pipeline thread."""
 
-    def __init__(self, spec: PipelineSpec, jobs: SparkJobs, moved: Moved = lambda paths: None) -> None:
+    def __init__(
+        self,
+        runtime: SparkRuntime,
+        spec: PipelineSpec,
+        jobs: SparkJobs | None = None,
+        moved: Moved = lambda paths: None,
+    ) -> None:
+        jobs = SparkJobs(runtime) if jobs is None else jobs
         make_room()
         self._jobs = jobs
         self._moved = moved
@@ -171,23 +159,14 @@ class SourcePipeline:
         self._written_beside = not self._has_transforms and not self._without_spark and (self._stock or not self._own)
 
     def run(self, batch: PolledBatch) -> ProduceBatch:
-        """Runs one batch. Blocks for the Spark job.
-
-        Raises:
-            SparkUnavailableException: There is no Spark session and none can be started.
-        """
+        """Runs one batch. Blocks for the Spark job."""
         return self.begin(batch, PendingBatch).result()
 
     def begin(self, batch: PolledBatch, submit: Submit) -> PendingBatch[ProduceBatch]:
-        """Begins one batch: all but its last Spark job, and so every call of a user's transform.
+        """Begins one batch: all but its last Spark job, which ``submit`` gets, and so every call of a user's transform.
 
-        Args:
-            batch: The polled records or frame.
-            submit: Gets that job, which can run on any thread.
-
-        Returns:
-            The batch, whose ``result`` ends it: it is asked for on the thread of the pipeline, perhaps after other
-            batches were begun, and blocks for the job.
+        The result is asked for on the thread of the pipeline, perhaps after other batches were begun, and blocks for
+        the job.
 
         Raises:
             SparkUnavailableException: There is no Spark session and none can be started.
@@ -408,11 +387,8 @@ class SourcePipeline:
         Args:
             live: The remaining records.
             positions: Their rows; None: row i is record i.
-            rows: The number of rows in the batch.
-            failures: The failures so far.
             segments: The remaining segments, without the last one.
             why: The reason why the whole batch goes as rows; None if it does not.
-            submit: Gets the last job.
             laid: Remaining records that are columns; there are some only before the last segment.
         """
         parts: Sequence[ShippedRecords] = ()

@@ -13,7 +13,7 @@ from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, SinkBatch
-from penstock.pipeline.batch.sink.path import build_sink_pipeline
+from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.batch.sink.records import Coordinates, records_of
 from penstock.pipeline.spark.session import SparkRuntime
 
@@ -56,7 +56,7 @@ def read(keys: list[bytes | None], values: list[bytes | None], *, key: Converter
     }
     arrays = [pa.array(columns[field.name], field.type) for field in CONSUMED_SCHEMA]
     spec = PipelineSpec(configured(key, True), configured(value, False), SimpleHeaderConverter(), without_spark=True)
-    return build_sink_pipeline(SparkRuntime({}), spec).run(pa.Table.from_arrays(arrays, schema=CONSUMED_SCHEMA))
+    return SinkPipeline(SparkRuntime({}), spec).run(pa.Table.from_arrays(arrays, schema=CONSUMED_SCHEMA))
 
 
 def test_a_record_of_columns_is_what_the_constructor_makes() -> None:
