@@ -13,7 +13,7 @@ from penstock.api import BackfillPart, Connector, OffsetAndMetadata, OffsetStora
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
 from penstock.config.validators import NonEmptyStringWithoutControlChars
 from penstock.errors import BadRequestException, ConfigException, KafkaException, KafkaRetriableException
-from penstock.herder import Herder, HerderParts, SoleMember
+from penstock.herder import Herder, HerderParts, Membership
 from penstock.herder.control_plane import Health
 from penstock.kafka.settings.client import admin_settings
 from penstock.model import ConnectorType, State
@@ -304,7 +304,7 @@ class Setup:
     def serve(self, except_for: Iterable[str] = ()) -> None:
         """Lets the herder serve."""
         self.config = LocalConfigStore(self.connectors, except_for=tuple(except_for))
-        self.herder.serve(HerderParts(self.worker, self.validator, self.config, self.statuses, SoleMember(), "cluster"))
+        self.herder.serve(HerderParts(self.worker, self.validator, self.config, self.statuses, Membership(), "cluster"))
 
     def put(self, name: str, cls: str = SOURCE, **config: str) -> None:
         """Creates or changes a connector; ``tasks_max`` stands for ``tasks.max``."""

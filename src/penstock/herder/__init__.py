@@ -15,8 +15,7 @@ The configuration is a ``ClusterConfig`` of ``penstock.model``, kept by a store 
 ``penstock.validation``. ``penstock.worker`` runs connectors and tasks.
 """
 
-from penstock.herder.control_plane import Created, Health, HerderParts
+from penstock.herder.control_plane import Created, Health, HerderParts, Membership
 from penstock.herder.herder import Herder
-from penstock.herder.running import SoleMember
 
-__all__ = ["Created", "Health", "Herder", "HerderParts", "SoleMember"]
+__all__ = ["Created", "Health", "Herder", "HerderParts", "Membership"]

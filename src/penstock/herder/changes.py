@@ -14,7 +14,6 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -27,13 +26,14 @@ from penstock.errors import (
     NotFoundException,
 )
 from penstock.herder.connector_facts import still_secret
-from penstock.herder.control_plane import ControlPlane, Created, plain
+from penstock.herder.control_plane import ControlPlane, Created
 from penstock.model import ConnectorStatus, ConnectorTaskId, ConnectorType, State, TargetState, TaskStatus
 from penstock.model.cluster_config import (
     ConfiguredConnector,
     Properties,
     connector_entries,
     deletion_entries,
+    plain,
     restart_entries,
     target_entries,
     task_entries,
@@ -56,27 +56,12 @@ _LOOK_S: Final = 0.01
 
 
 class ConfigurationChanges:
-    """Requests that change the configuration.
-
-    Args:
-        plane: The shared state of requests.
-    """
+    """Requests that change the configuration."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
 
-    async def put(self, name: str, config: dict[str, str | None], target: TargetState | None, replace: bool) -> Created:
-        """Creates a connector, or with ``replace`` changes an existing one; checks it first.
-
-        A standalone worker has also started it, and configured its tasks, when this is done.
-
-        Raises:
-            BadRequestException: the configuration is wrong.
-            AlreadyExistsException: it exists and shall not be replaced.
-        """
-        return await self._put(name, config, target, replace)
-
-    async def _put(
+    async def put(
         self,
         name: str,
         config: Mapping[str, str | None],
@@ -84,9 +69,13 @@ class ConfigurationChanges:
         replace: bool,
         based_on: Properties | None = None,
     ) -> Created:
-        """See ``put``.
+        """Creates a connector, or with ``replace`` changes an existing one; checks it first.
+
+        A standalone worker has also started it, and configured its tasks, when this is done.
 
         Raises:
+            BadRequestException: the configuration is wrong.
+            AlreadyExistsException: it exists and shall not be replaced.
             _OvertakenError: another change has replaced the configuration on which this one is based.
         """
         plane = self._plane
@@ -157,7 +146,7 @@ class ConfigurationChanges:
             merged = {key: value for key, value in {**before, **change}.items() if value is not None}
             # Another change may come while this one is checked; then it is merged with that.
             with contextlib.suppress(_OvertakenError):
-                return await self._put(name, merged, None, True, known.config)
+                return await self.put(name, merged, None, True, known.config)
 
     async def delete(self, name: str) -> None:
         """Deletes a connector; its offsets stay. Done when its instances here have ended."""
@@ -215,11 +204,7 @@ class _OvertakenError(Exception):
 
 
 class Reconfiguration:
-    """Keeps the stored task configurations equal to those of their connectors.
-
-    Args:
-        plane: The shared state of requests.
-    """
+    """Keeps the stored task configurations equal to those of their connectors."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -261,11 +246,7 @@ class Reconfiguration:
             await self.on_request(name)
 
     async def run(self, name: str, counts: Callable[[], bool]) -> None:
-        """Asks a connector for its tasks.
-
-        Args:
-            name: The connector.
-            counts: True while the asked instance is the present one.
+        """Asks a connector for its tasks; ``counts`` is true while the asked instance is the present one.
 
         Raises:
             ConnectException: the connector raised an error, or returned invalid configurations; it has failed then.
@@ -309,24 +290,16 @@ class Reconfiguration:
         before = [plain(config) for config in present.tasks]
         then = None if present.applied is None else plain(present.applied)
         if present.inconsistent or changed(configs, before, connector_now=raw, connector_then=then):
-            await self._publish(name, configs, current)
-
-    async def _publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
-        plane = self._plane
-        if plane.parts.cluster is not None:
-            await plane.parts.cluster.publish(name, configs, counts)
-            return
-        async with plane.storing:
-            if counts():
-                await plane.write(task_entries(name, configs))
+            if plane.parts.cluster is not None:
+                await plane.parts.cluster.publish(name, configs, current)
+                return
+            async with plane.storing:
+                if current():
+                    await plane.write(task_entries(name, configs))
 
 
 class Restarts:
-    """Requests that replace instances.
-
-    Args:
-        plane: The shared state of requests.
-    """
+    """Requests that replace instances."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -342,7 +315,7 @@ class Restarts:
         # A secret that cannot be read, or a missing class, must not end a running instance.
         await self._resolve(name, known.config)
         await plane.facts.find(name, known.config)
-        mark_restarting(parts.statuses, name, plane)
+        _mark_restarting(plane, name)
         plane.begin_anew([name])
         await plane.running.outcome(name)
 
@@ -374,18 +347,16 @@ class Restarts:
             raise NotFoundException(f"Status for connector {name} not found")
         if plane.running.runs(name):
             await self._resolve(name, known.config)
-        plan = RestartPlan.of(view.status, view.tasks, include_tasks=include_tasks, only_failed=only_failed)
-        answer = view.restarting(plan.connector, plan.tasks).status_json()
+        itself, tasks = _restarted(view, include_tasks=include_tasks, only_failed=only_failed)
+        answer = view.restarting(itself, tasks).status_json()
         await plane.write(restart_entries(name, include_tasks=include_tasks, only_failed=only_failed))
-        await self._said(view, plan)
+        await self._said(view, itself, tasks)
         assert answer is not None
         return answer
 
     async def _resolve(self, name: str, config: Properties) -> None:
-        """Checks that all placeholders of a configuration can be resolved.
-
-        Raises:
-            ConnectException: one cannot; not a fault of this request, because the configuration is stored.
+        """Raises ConnectException if a placeholder cannot be resolved: not a fault of this request, because the
+        configuration is stored.
         """
         worker, given = self._plane.worker, plain(config)
         try:
@@ -393,14 +364,14 @@ class Restarts:
         except ConfigException as error:
             raise ConnectException(f"Connector {name} is not restarted: a value is missing. {error}") from error
 
-    async def _said(self, before: ConnectorView, plan: RestartPlan) -> None:
+    async def _said(self, before: ConnectorView, itself: bool, tasks: Sequence[int]) -> None:
         """Waits, for a limited time, until a new status shows for everything that restarts."""
         statuses, loop = self._plane.parts.statuses, asyncio.get_running_loop()
-        old = [status for status in before.tasks if status.id.task in plan.tasks]
+        old = [status for status in before.tasks if status.id.task in tasks]
 
         def changed() -> bool:
             now = {status.id: status for status in statuses.tasks(before.name)}
-            return not (plan.connector and statuses.connector(before.name) is before.status) and all(
+            return not (itself and statuses.connector(before.name) is before.status) and all(
                 now.get(status.id) is not status for status in old
             )
 
@@ -411,15 +382,14 @@ class Restarts:
     async def asked(self, name: str, include_tasks: bool, only_failed: bool) -> None:
         """Called when a restart with parameters was read: restarts the matching instances that run here."""
         plane = self._plane
-        statuses = plane.parts.statuses
         view = plane.view(name)
         if view is None:
             return
-        plan = RestartPlan.of(view.status, view.tasks, include_tasks=include_tasks, only_failed=only_failed)
-        if plan.tasks:
-            await self._tasks(name, plan.tasks)
-        if plan.connector and plane.running.runs(name):
-            mark_restarting(statuses, name, plane)
+        itself, tasks = _restarted(view, include_tasks=include_tasks, only_failed=only_failed)
+        if tasks:
+            await self._tasks(name, tasks)
+        if itself and plane.running.runs(name):
+            _mark_restarting(plane, name)
             plane.begin_anew([name])
 
     async def some_tasks(self, name: str, numbers: Sequence[int] | None) -> None:
@@ -440,59 +410,42 @@ class Restarts:
         plane = self._plane
         tasks = [task for number in numbers if plane.running.runs(task := ConnectorTaskId(name, number))]
         for task in tasks:
-            mark_restarting(plane.parts.statuses, task, plane)
+            _mark_restarting(plane, task)
         plane.begin_anew(tasks)
         await plane.running.settled(tasks)
 
 
-@dataclass(frozen=True)
-class RestartPlan:
-    """The connector and tasks that a restart with parameters restarts.
-
-    Attributes:
-        connector: True if the connector is restarted.
-        tasks: The restarted tasks.
-    """
-
-    connector: bool
-    tasks: Sequence[int]
-
-    @classmethod
-    def of(
-        cls,
-        connector: ConnectorStatus | None,
-        tasks: Iterable[TaskStatus],
-        *,
-        include_tasks: bool,
-        only_failed: bool,
-    ) -> RestartPlan:
-        """Selects the instances that match, by the states of the moment."""
-        failed = connector is not None and connector.state is State.FAILED
-        matching = [task.id.task for task in tasks if not only_failed or task.state is State.FAILED]
-        return cls(not only_failed or failed, matching if include_tasks else [])
+def _restarted(view: ConnectorView, *, include_tasks: bool, only_failed: bool) -> tuple[bool, Sequence[int]]:
+    """True if a restart with parameters restarts the connector itself, and its restarted tasks."""
+    failed = view.status is not None and view.status.state is State.FAILED
+    matching = [task.id.task for task in view.tasks if not only_failed or task.state is State.FAILED]
+    return not only_failed or failed, matching if include_tasks else []
 
 
-def mark_restarting(statuses: StatusStore, unit: Unit, plane: ControlPlane) -> None:
-    """Sets the status RESTARTING, with the trace of the failure, if there was one."""
-    generation = plane.parts.membership.generation
+def stored_status(statuses: StatusStore, unit: Unit) -> ConnectorStatus | TaskStatus | None:
+    """The status of a connector or task."""
     if isinstance(unit, str):
-        before = statuses.connector(unit)
-        if before is not None:
-            statuses.put(
-                ConnectorStatus(unit, State.RESTARTING, plane.worker_id, before.trace, before.version, generation)
-            )
-        return
-    found = next((status for status in statuses.tasks(unit.connector) if status.id == unit), None)
-    if found is not None:
-        statuses.put(TaskStatus(unit, State.RESTARTING, plane.worker_id, found.trace, found.version, generation))
+        return statuses.connector(unit)
+    return next((status for status in statuses.tasks(unit.connector) if status.id == unit), None)
+
+
+def status_of(
+    unit: Unit, state: State, plane: ControlPlane, trace: str | None, version: str | None
+) -> ConnectorStatus | TaskStatus:
+    """A status that this worker reports."""
+    rest = (state, plane.worker_id, trace, version, plane.parts.membership.generation)
+    return ConnectorStatus(unit, *rest) if isinstance(unit, str) else TaskStatus(unit, *rest)
+
+
+def _mark_restarting(plane: ControlPlane, unit: Unit) -> None:
+    """Sets the status RESTARTING, with the trace of the failure, if there was one."""
+    before = stored_status(plane.parts.statuses, unit)
+    if before is not None:
+        plane.parts.statuses.put(status_of(unit, State.RESTARTING, plane, before.trace, before.version))
 
 
 class BackfillRequests:
-    """Serves requests for backfills.
-
-    Args:
-        plane: The shared state of requests.
-    """
+    """Serves requests for backfills."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -519,12 +472,12 @@ class BackfillRequests:
 
         def resolved(task: Mapping[str, str]) -> Mapping[str, str]:
             found = worker.resolvable(task).data
-            plane.secrets.note(name, task, found)
+            plane.facts.note(name, task, found)
             return found
 
         def planned() -> tuple[BackfillPlan, TaskRequest]:
             config = worker.resolve(given)
-            plane.secrets.note(name, given, config)
+            plane.facts.note(name, given, config)
             readers = [partial(resolved, task) for task in tasks]
             plan = worker.plan_backfill(BackfillQuestion(name, facts.type, config, readers, request))
             first = readers[0]
@@ -544,11 +497,6 @@ class BackfillRequests:
         return worker.start_backfill(wanted, plan).to_json()
 
     async def view(self, name: str) -> dict[str, object]:
-        """The last backfill of a connector.
-
-        Raises:
-            NotFoundException: It had none on this worker.
-        """
         await self._here(name)
         self._plane.connector(name, f"Connector {name} not found")
         found = self._plane.worker.backfills.view(name)
@@ -559,11 +507,7 @@ class BackfillRequests:
         return shown
 
     async def cancel(self, name: str) -> None:
-        """Ends the backfill of a connector; the records that it has written stay.
-
-        Raises:
-            NotFoundException: None is running.
-        """
+        """Ends the backfill of a connector; the records that it has written stay."""
         await self._here(name)
         self._plane.connector(name, f"Connector {name} not found")
         self._plane.worker.backfills.cancel(name)

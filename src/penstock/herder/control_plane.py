@@ -1,8 +1,8 @@
 """The shared state of all requests of a herder: the configuration, the running instances, the leader, the requests in
 progress.
 
-Main types: ``ControlPlane``; it is filled when the worker is ready, and requests wait for that with ``ready``.
-``Health`` and ``Created`` are the herder's answers that are not in ``penstock.model``; values.
+``ControlPlane`` is filled when the worker is ready, and requests wait for that with ``ready``. ``Membership`` is the
+herder's interface to a group of workers. ``Health`` and ``Created`` are answers of the herder.
 
 Thread: the herder's, unless a method says otherwise.
 """
@@ -10,71 +10,106 @@ Thread: the herder's, unless a method says otherwise.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum
 from itertools import count
 from types import MappingProxyType
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final
 
-from penstock.errors import ConflictException, NotFoundException, ProducerFencedException
-from penstock.herder.connector_facts import ConnectorFacts, KnownSecrets
+from penstock.errors import ConflictException, ConnectException, NotFoundException, ProducerFencedException
+from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.loop import HerderLoop
-from penstock.herder.running import Membership, Running, TaskOwnership, spec_of
-from penstock.model import ConnectorTaskId
-from penstock.model.cluster_config import Change, ClusterConfig, ConfiguredConnector, Entry, Properties
+from penstock.herder.running import Running, spec_of
+from penstock.model.cluster_config import ClusterConfig, ConfiguredConnector, Entry, plain
 from penstock.model.payloads import ConnectorInfo, ConnectorView
-from penstock.model.states import Unit, connector_of
+from penstock.model.states import Unit, Units, all_units, connector_of
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.validation.config_infos import Redaction, masked, masked_tasks, unmasked
 from penstock.validation.validator import ConfigurationValidator
 from penstock.worker.worker import Worker
 
-
-class ClusterMember(TaskOwnership, Protocol):
-    """The worker's part in its group of workers."""
-
-    def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        """Checks that a request comes from a worker of the group. Thread: any."""
-
-    async def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> None:
-        """Stores task configurations that another worker has received from its connector."""
-
-    async def fence_zombies(self, name: str) -> None:
-        """Ends the producers of all former tasks of a source connector."""
-
-    async def describe(self) -> dict[str, object]:
-        """The members, the leader, and the work of this worker."""
-
-    async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
-        """Stores the task configurations of a connector that runs here, as long as they count."""
-
-    async def restart_elsewhere(self, task: ConnectorTaskId) -> None:
-        """Restarts a task that another worker runs."""
-
-    def on_fenced(self) -> None:
-        """Called when another worker has taken the leader's right to write."""
-
-    def on_change(self, change: Change) -> None:
-        """Called with other changes of the config store: log levels, session keys."""
-
-    async def fence_for_change(self, connector: str) -> str | None:
-        """Called before the offsets of a stopped connector are changed.
-
-        Returns:
-            The transactional id with which they are changed, where tasks write them in transactions; else None.
-        """
-
-    def on_deleted(self, connector: str, known: ConfiguredConnector, fenced: int | None) -> None:
-        """Called on the leader when a connector was deleted; ``fenced`` is the recorded number of its producers."""
-
-
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from penstock.herder.cluster.worker_cluster import WorkerCluster
 
 #: The time limit of reading the configuration before a change.
 _READ_S: Final = 30.0
+
+
+class NotHereException(ConnectException):
+    """Another worker has to serve this request.
+
+    Attributes:
+        url: The REST address of that worker; None if it is unknown now.
+        config: The configuration to send, if the received one is incomplete: it had a secret in its hidden form.
+    """
+
+    def __init__(self, message: str, url: str | None, config: Mapping[str, str | None] | None = None) -> None:
+        super().__init__(message)
+        self.url = url
+        self.config = config
+
+
+class RebalanceExpectedException(ConflictException):
+    """An error: the configuration has changed, and the group has not assigned the work again yet."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "Cannot complete request momentarily due to stale configuration (typically caused by a concurrent config "
+            "change)"
+        )
+
+
+class Membership:
+    """The membership of a worker in its group; this class is the group of one of a standalone worker, which leads and
+    runs everything.
+
+    Attributes:
+        sole: True if there can be no other worker.
+    """
+
+    sole = True
+
+    @property
+    def generation(self) -> int:
+        """The generation of the group at its last assignment. Thread: any."""
+        return 0
+
+    @property
+    def obstacle(self) -> str | None:
+        """The reason why this worker has no place in its group, in a sentence; None if it has one. Thread: any."""
+        return None
+
+    def begin(self) -> None:
+        """Starts the membership: the worker serves."""
+
+    def assigned(self, config: ClusterConfig) -> Units:
+        """The units that are assigned to this worker."""
+        return all_units(config.task_counts)
+
+    def require_leader(self, config: Mapping[str, str | None] | None = None) -> None:
+        """Raises NotHereException, with the configuration to send to the leader, unless this worker is the leader."""
+
+    def require_owner(self, unit: Unit) -> None:
+        """Raises NotHereException, with the owner or who knows it, unless this worker runs the unit."""
+
+    def require_stable(self) -> None:
+        """Raises RebalanceExpectedException while the assignment is about to change."""
+
+    async def steady(self, *, dealt: bool) -> None:
+        """Waits while the group assigns the work, at most for its time limit; the caller must check the result.
+
+        Args:
+            dealt: True to wait for an assignment of the present configuration; False to wait only for the leader.
+        """
+
+    def configured(self, before: ClusterConfig, after: ClusterConfig) -> None:
+        """Called with each new snapshot: added connectors or tasks need an assignment."""
+
+    async def close(self) -> None:
+        """Leaves the group."""
 
 
 @dataclass(frozen=True)
@@ -99,22 +134,24 @@ class HerderParts:
     membership: Membership
     kafka_cluster_id: str | None = None
     on_deleted: Callable[[str], None] = lambda name: None
-    cluster: ClusterMember | None = None
+    cluster: WorkerCluster | None = None
 
 
 class ControlPlane:
     """The herder's parts, and the locks and notes that its requests share.
-
-    Args:
-        loop: The herder's thread.
-        worker_id: ``host:port`` of the worker.
 
     Attributes:
         loop: The herder's thread.
         worker_id: ``host:port`` of the worker.
         snapshot: The configuration that this worker applies.
         stages: The present step of the requests for each connector.
+        facts: The facts of the connectors' classes, and their secrets; like ``running``, set by ``serve``.
+        running: The instances on this worker.
+        storing: Held while a change is decided and stored, so that its basis does not change.
     """
+
+    facts: ConnectorFacts
+    running: Running
 
     def __init__(self, loop: HerderLoop, worker_id: str) -> None:
         self.loop = loop
@@ -126,14 +163,14 @@ class ControlPlane:
         self._offsets: dict[str, asyncio.Lock] = {}
         self._turns: dict[Unit, int] = {}
         self._turn = count(1)
-        # Held while a change is decided and stored, so that its basis does not change.
         self.storing = asyncio.Lock()
 
     # ------------------------------------------------------------------ parts
-    def serve(self, parts: HerderParts, facts: ConnectorFacts, running: Running, secrets: KnownSecrets) -> None:
+    def serve(self, parts: HerderParts, running: Running) -> None:
         """Sets the worker's parts; waiting requests continue."""
-        self._parts, self.facts, self.running = parts, facts, running
-        self.secrets = secrets
+        self.facts = ConnectorFacts(self.loop, parts.validator, lambda config: parts.worker.resolvable(config).data)
+        self.running = running
+        self._parts = parts
         self._served.set()
 
     async def ready(self) -> HerderParts:
@@ -158,13 +195,11 @@ class ControlPlane:
 
     @property
     def parts(self) -> HerderParts:
-        """The objects that were given to ``serve``."""
         assert self._parts is not None
         return self._parts
 
     @property
     def worker(self) -> Worker:
-        """Runs connectors and tasks."""
         return self.parts.worker
 
     # ------------------------------------------------------------------ the configuration
@@ -172,7 +207,7 @@ class ControlPlane:
         """Stores records of the configuration; this worker acts on them when it returns.
 
         Args:
-            entries: Keys and values, in order.
+            entries: The records.
             leading: True if only the leader may write them.
 
         Raises:
@@ -188,11 +223,7 @@ class ControlPlane:
             raise ConflictException(f"Another worker has begun to lead the group; try again: {error}") from error
 
     def connector(self, name: str, message: str) -> ConfiguredConnector:
-        """Returns the configuration of a connector.
-
-        Raises:
-            NotFoundException: there is none of that name; with this message.
-        """
+        """The configuration of a connector; raises NotFoundException with this message if there is none."""
         found = self.snapshot.connectors.get(name)
         if found is None:
             raise NotFoundException(message)
@@ -200,10 +231,8 @@ class ControlPlane:
 
     # ------------------------------------------------------------------ the running instances
     def reconcile(self, connectors: Collection[str] | None = None) -> None:
-        """Starts and stops instances here to match the configuration and the assignment; returns at once.
-
-        Args:
-            connectors: The connectors that may have changed; None for all.
+        """Starts and stops instances of these connectors (None: all) to match the configuration and the assignment;
+        returns at once.
         """
         cluster, running = self.parts.cluster, self.running.units
         assigned = self.parts.membership.assigned(self.snapshot)
@@ -264,11 +293,7 @@ class ControlPlane:
             yield
 
     async def read_all(self) -> None:
-        """Waits until this worker acts on all that is stored now.
-
-        Raises:
-            ConnectException: the store cannot be read.
-        """
+        """Waits until this worker acts on all that is stored now."""
         if not self.parts.membership.sole:
             store = self.parts.config
             await self.loop.off_loop("read-configs", lambda: store.refresh(_READ_S))
@@ -280,7 +305,7 @@ class ControlPlane:
         known = snapshot.connectors.get(name)
         if known is None or not self.serving:
             return None
-        checked, secrets = self.facts.known(name, known.config), self.secrets.names(name, known)
+        checked, secrets = self.facts.known(name, known.config), self.facts.secrets(name, known)
         statuses, given = self.parts.statuses, plain(known.config)
         return ConnectorView(
             name,
@@ -293,37 +318,19 @@ class ControlPlane:
         )
 
     def redaction(self, name: str) -> Redaction:
-        """Returns the function that removes a connector's secrets from texts. Thread: any."""
-        return self.secrets.redaction(name, self.snapshot.connectors.get(name)) if self.serving else Redaction({})
+        """Removes a connector's secrets from texts. Thread: any."""
+        return self.facts.redaction(name, self.snapshot.connectors.get(name)) if self.serving else Redaction({})
 
     def unmasked(self, name: str, config: Mapping[str, str | None]) -> dict[str, str | None]:
         """Replaces hidden values in a configuration by the stored secrets of the connector of this name."""
         known = self.snapshot.connectors.get(name)
         if known is None:
             return dict(config)
-        return unmasked(config, plain(known.config), self.secrets.names(name, known))
-
-    async def telling(self, name: str, answer: Awaitable[R]) -> R:
-        """Awaits an answer about a connector, and removes its secrets from errors.
-
-        Raises:
-            Exception: the error of the answer.
-        """
-        try:
-            return await answer
-        except Exception as error:
-            shown = self.redaction(name).error(error)
-            if shown is error:
-                raise
-            raise shown from None
+        return unmasked(config, plain(known.config), self.facts.secrets(name, known))
 
 
 class Views(Mapping[str, ConnectorView]):
-    """All connectors, each in its state at the time of the access. Thread: any.
-
-    Args:
-        plane: The shared state.
-    """
+    """All connectors, each in its state at the time of the access. Thread: any."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -340,11 +347,6 @@ class Views(Mapping[str, ConnectorView]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-def plain(config: Properties) -> dict[str, str]:
-    """The settings that have a value."""
-    return {key: value for key, value in config.items() if value is not None}
 
 
 class Health(Enum):

@@ -1,8 +1,8 @@
 """The herder of a worker: decides which connectors and tasks run, in a group of workers or standalone.
 
-Main type: ``Herder``. Requests are queued to its thread and run there as coroutines, reads are answered from the
-present snapshot. The configuration comes from a store, and the assignment from the membership in a group; a standalone
-worker is a group of one with a local store.
+Requests are queued to its thread and run there as coroutines, reads are answered from the present snapshot. The
+configuration comes from a store, and the assignment from the membership in a group; a standalone worker is a group of
+one with a local store.
 
 Thread: ``herder``, owned by its ``HerderLoop``, owns the state; the public methods are for any thread.
 Source: org.apache.kafka.connect.runtime.AbstractHerder, StandaloneHerder, DistributedHerder.
@@ -14,17 +14,23 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.errors import BadRequestException, NotFoundException, NotReadyException, stack_trace
-from penstock.herder.changes import BackfillRequests, ConfigurationChanges, Reconfiguration, Restarts
-from penstock.herder.connector_facts import ConnectorFacts, KnownSecrets
-from penstock.herder.control_plane import ClusterMember, ControlPlane, Created, Health, HerderParts, Views
+from penstock.herder.changes import (
+    BackfillRequests,
+    ConfigurationChanges,
+    Reconfiguration,
+    Restarts,
+    status_of,
+    stored_status,
+)
+from penstock.herder.control_plane import ControlPlane, Created, Health, HerderParts, Views
 from penstock.herder.loop import HerderLoop
 from penstock.herder.offset_changes import AlterRequest, OffsetChanges, OffsetEntry
 from penstock.herder.queries import Questions, progress_of
-from penstock.herder.running import Running, RunningParts
-from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
+from penstock.herder.running import Running
+from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.model.cluster_config import (
     Change,
     ClusterConfig,
@@ -39,6 +45,9 @@ from penstock.model.payloads import BackfillRequest, ConnectorView, GivenRecord,
 from penstock.model.states import Unit, connector_of
 from penstock.telemetry.waits import Standstill, connector_owner, standstill_of, standstills, task_owner
 from penstock.validation.config_infos import ConfigInfos
+
+if TYPE_CHECKING:
+    from penstock.herder.cluster.worker_cluster import WorkerCluster
 
 R = TypeVar("R")
 log = logging.getLogger(__name__)
@@ -71,14 +80,10 @@ class Herder:
 
     # ------------------------------------------------------------------ lifecycle
     def start(self) -> None:
-        """Starts the thread."""
         self._loop.start()
 
     def serve(self, parts: HerderParts) -> None:
-        """Begins to serve requests with this worker, and runs the stored connectors.
-
-        Args:
-            parts: Its parts; this method starts the config store.
+        """Starts the config store, begins to serve requests with this worker, and runs the stored connectors.
 
         Raises:
             ConnectException: the configuration cannot be read.
@@ -101,7 +106,6 @@ class Herder:
     # ------------------------------------------------------------------ reads
     @property
     def worker_id(self) -> str:
-        """``host:port`` of the worker."""
         return self._plane.worker_id
 
     @property
@@ -111,11 +115,10 @@ class Herder:
 
     @property
     def kafka_cluster_id(self) -> str | None:
-        """The id of the Kafka cluster; None while it is not known."""
         return self._plane.parts.kafka_cluster_id if self._plane.serving else None
 
     def health(self) -> tuple[Health, str]:
-        """Returns the health of the worker, with a message that names connectors and tasks without progress."""
+        """The health of the worker, with a message that names connectors and tasks without progress."""
         if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
             return Health.STARTING, obstacle
         if self._health[0] is not Health.HEALTHY or not (still := standstills()):
@@ -126,8 +129,8 @@ class Herder:
         return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
 
     def beside_state(self, unit: ConnectorTaskId | str) -> Mapping[str, object]:
-        """Returns the fields besides the state of a task or connector, without secrets: ``waiting_for`` and, of a task,
-        ``progress``, if it has them. Thread: any.
+        """The fields besides the state of a task or connector, without secrets: ``waiting_for`` and, of a task,
+        ``progress``, if it has them.
         """
         plane, is_task = self._plane, isinstance(unit, ConnectorTaskId)
         beside: dict[str, object] = {}
@@ -149,7 +152,11 @@ class Herder:
             return None
         known = plane.snapshot.connectors
         asked = [name for name in names if name in known and not plane.facts.looked_at(name, known[name].config)]
-        return self._loop.submit(lambda: self._look_at_all(asked)) if asked else None
+
+        async def look() -> None:
+            await asyncio.gather(*map(self._look_at, asked))
+
+        return self._loop.submit(look) if asked else None
 
     def active_topics(self, name: str) -> list[str]:
         """The topics that a connector has used since they were reset; never waits."""
@@ -161,7 +168,7 @@ class Herder:
             self._plane.parts.statuses.reset_topics(name)
 
     def busy_with(self, name: str) -> str | None:
-        """Returns the present step of a request about this connector, with the time it began, or None."""
+        """The present step of a request about this connector, with the time it began."""
         return self._plane.stages.get(name)
 
     # ------------------------------------------------------------------ requests
@@ -175,20 +182,24 @@ class Herder:
     ) -> Future[Created]:
         """Creates a connector, or with ``replace`` changes an existing one.
 
-        Args:
-            name: Its name.
-            config: Its settings.
-            target: Its target state; None for the present one, or STARTED.
-            replace: True if it may exist already.
-
-        Returns:
-            Done when it is stored; on a standalone worker when it has started and its tasks are configured.
+        Done when it is stored; on a standalone worker when it has started and its tasks are configured. ``target`` is
+        None for the present target state, or STARTED.
         """
         return self._about(name, lambda: self._changes.put(name, dict(config), target, replace))
 
     def _about(self, name: str, answer: Callable[[], Coroutine[Any, Any, R]]) -> Future[R]:
-        """Serves a request about a connector."""
-        return self._loop.submit(lambda: self._plane.telling(name, answer()))
+        """Serves a request about a connector, and removes the connector's secrets from errors."""
+
+        async def told() -> R:
+            try:
+                return await answer()
+            except Exception as error:
+                shown = self._plane.redaction(name).error(error)
+                if shown is error:
+                    raise
+                raise shown from None
+
+        return self._loop.submit(told)
 
     def patch_connector(self, name: str, patch: Mapping[str, str | None]) -> Future[Created]:
         """Changes some settings of a connector; None removes one."""
@@ -272,24 +283,12 @@ class Herder:
         return self._about(name, lambda: self._questions.change_offsets(name, "reset", OffsetChanges.prepare_reset))
 
     def set_cluster_level(self, logger: str, level: str) -> Future[bool]:
-        """Sets the level of a logger on every worker of the group.
-
-        Returns:
-            False if there is no group: the caller sets the level itself.
-        """
+        """Sets the level of a logger on every worker of the group; False if there is no group."""
         return self._loop.submit(lambda: self._set_cluster_level(logger, level))
 
     # ------------------------------------------------------------------ from other workers of the group
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        """Checks that a request comes from a worker of the group.
-
-        Args:
-            method, path, headers: The request.
-            body: Its bytes; None before they are read: then only the headers are checked.
-
-        Raises:
-            ConnectException: it has no signature, or not that of a member; the class distinguishes them.
-        """
+        """See ``WorkerCluster``."""
         cluster = self._plane.parts.cluster if self._plane.serving else None
         if cluster is None:
             raise BadRequestException("Internal request missing required signature")
@@ -318,45 +317,31 @@ class Herder:
 
     def on_connector_state(self, connector: str, state: State, trace: str | None) -> None:
         """Handles a state that a connector reports."""
-        known = self._plane.snapshot.connectors.get(connector)
-        if known is not None:
-            version, trace = self._plane.facts.known(connector, known.config).version, self._told(connector, trace)
-            status = ConnectorStatus(connector, state, self.worker_id, trace, version, self._generation)
-            self._plane.parts.statuses.put(status, safe=state in _SAFE)
+        self._report(connector, state, trace)
 
     def on_task_state(self, task: ConnectorTaskId, state: State, trace: str | None) -> None:
         """Handles a state that a task reports."""
-        known = self._plane.snapshot.connectors.get(task.connector)
-        if known is not None and task.task < len(known.tasks):
-            version = self._plane.facts.known(task.connector, known.config).version
-            trace = self._told(task.connector, trace)
-            status = TaskStatus(task, state, self.worker_id, trace, version, self._generation)
-            self._plane.parts.statuses.put(status, safe=state in _SAFE)
+        self._report(task, state, trace)
 
-    def _told(self, connector: str, trace: str | None) -> str | None:
-        """Removes the secrets of its connector from a trace."""
-        return None if trace is None else self._plane.redaction(connector).text(trace)
+    def _report(self, unit: Unit, state: State, trace: str | None) -> None:
+        plane, name = self._plane, connector_of(unit)
+        known = plane.snapshot.connectors.get(name)
+        if known is None or (isinstance(unit, ConnectorTaskId) and unit.task >= len(known.tasks)):
+            return
+        told = None if trace is None else plane.redaction(name).text(trace)
+        status = status_of(unit, state, plane, told, plane.facts.known(name, known.config).version)
+        plane.parts.statuses.put(status, safe=state in _SAFE)
 
     # ------------------------------------------------------------------ the herder's thread
     def _begin(self, parts: HerderParts) -> None:
-        plane = self._plane
-        facts = ConnectorFacts(self._loop, parts.validator, lambda config: parts.worker.resolvable(config).data)
-        secrets = KnownSecrets(facts)
         running = Running(
-            RunningParts(
-                loop=self._loop,
-                worker=parts.worker,
-                facts=facts,
-                beginning=self._beginning,
-                note=self._note,
-                stage=plane.stage,
-                started=self._reconfiguration.run,
-                cluster=parts.cluster,
-                ended=self._ended,
-                resolved=secrets.note,
-            )
+            self._plane,
+            beginning=self._beginning,
+            note=self._note,
+            started=self._reconfiguration.run,
+            ended=self._ended,
         )
-        plane.serve(parts, facts, running, secrets)
+        self._plane.serve(parts, running)
         parts.membership.begin()
         self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
         first = parts.config.snapshot
@@ -376,8 +361,7 @@ class Herder:
                     touched.add(name)
                     self._connector_changed(name, was, now)
                 case RestartAsked(name, include_tasks, only_failed):
-                    asked = (name, include_tasks, only_failed)
-                    self._loop.begin(f"Restarting {name}", self._restarts.asked(*asked))
+                    self._loop.begin(f"Restarting {name}", self._restarts.asked(name, include_tasks, only_failed))
                 case RecordSkipped(offset, key, reason):
                     log.warning("The config topic's record %s at offset %d is ignored: %s", key, offset, reason)
                 case TasksCommitted(name):
@@ -399,16 +383,12 @@ class Herder:
         plane = self._plane
         if now is None:
             plane.facts.forget(name)
-            plane.secrets.forget(name)
             # A connector that is created again at once is another one.
             plane.take_turn(unit for unit in plane.running.units if connector_of(unit) == name)
         elif now == was:
             plane.take_turn([name])
         else:
             self._loop.begin(f"Looking at connector {name}", self._look_at(name))
-
-    async def _look_at_all(self, names: Iterable[str]) -> None:
-        await asyncio.gather(*map(self._look_at, names))
 
     async def _look_at(self, name: str) -> None:
         """Finds the facts of a connector for readers."""
@@ -424,20 +404,12 @@ class Herder:
 
     def _beginning(self, unit: Unit) -> None:
         """Reports UNASSIGNED for a unit without a status, or with another worker's status."""
-        statuses = self._plane.parts.statuses
-        if isinstance(unit, str):
-            status: ConnectorStatus | TaskStatus | None = statuses.connector(unit)
-        else:
-            status = next((one for one in statuses.tasks(unit.connector) if one.id == unit), None)
+        status = stored_status(self._plane.parts.statuses, unit)
         if status is None or status.worker_id != self.worker_id:
-            self._note(unit, State.UNASSIGNED, None)
+            self._report(unit, State.UNASSIGNED, None)
 
     def _note(self, unit: Unit, state: State, error: BaseException | None) -> None:
-        trace = None if error is None else stack_trace(error)
-        if isinstance(unit, str):
-            self.on_connector_state(unit, state, trace)
-        else:
-            self.on_task_state(unit, state, trace)
+        self._report(unit, state, None if error is None else stack_trace(error))
 
     def _ended(self, unit: Unit) -> None:
         """Handles the end of a unit: the status of a deleted unit is removed, whichever worker ran it."""
@@ -457,7 +429,7 @@ class Herder:
         plane.parts.on_deleted(name)
         return True
 
-    def _cluster(self) -> ClusterMember:
+    def _cluster(self) -> WorkerCluster:
         cluster = self._plane.parts.cluster
         if cluster is None:
             raise NotFoundException("This worker is standalone: no other workers share its work")
@@ -474,10 +446,6 @@ class Herder:
         if not self._plane.serving:
             raise NotReadyException(self._health[1])
         return await self._cluster().describe()
-
-    @property
-    def _generation(self) -> int:
-        return self._plane.parts.membership.generation
 
     async def shut_down(self) -> None:
         """Ends everything that runs here, and leaves the group. Thread: the herder's."""

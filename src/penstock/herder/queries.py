@@ -21,10 +21,11 @@ from functools import partial
 from typing import Final
 
 from penstock.errors import ConnectException, KafkaException
-from penstock.herder.control_plane import ControlPlane, plain
+from penstock.herder.control_plane import ControlPlane
 from penstock.herder.offset_changes import OffsetChanges, OffsetEntry, PreparedChange, done_message, not_stopped
 from penstock.kafka.settings.table import is_client_secret
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
+from penstock.model.cluster_config import plain
 from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits, PreviewRequest
 from penstock.settings import WORKER
 from penstock.traces import root_cause
@@ -398,9 +399,9 @@ class Questions:
         known = plane.connector(name, f"Connector {name} not found")
         view, busy = plane.view(name), plane.stages.get(name)
         assert view is not None
-        given, secrets = plain(known.config), plane.secrets.names(name, known)
+        given, secrets = plain(known.config), plane.facts.secrets(name, known)
         # If no instance has run here, the values of the placeholders are not noted yet.
-        plane.secrets.note(name, given, changes.config)
+        plane.facts.note(name, given, changes.config)
         redaction = plane.redaction(name)
 
         def explain() -> dict[str, object]:

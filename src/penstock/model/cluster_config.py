@@ -33,6 +33,11 @@ Properties: TypeAlias = Mapping[str, "str | None"]
 _NONE: Final[Mapping[str, str | None]] = MappingProxyType({})
 
 
+def plain(config: Properties) -> dict[str, str]:
+    """The settings that have a value."""
+    return {key: value for key, value in config.items() if value is not None}
+
+
 class ConfigRecord(NamedTuple):
     """A record of the config topic: its offset, its key, and its value; None is a tombstone."""
 

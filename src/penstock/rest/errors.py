@@ -34,7 +34,7 @@ from penstock.errors import (
     NotReadyException,
     OffsetStoreException,
 )
-from penstock.herder.running import NotHereException
+from penstock.herder.control_plane import NotHereException
 from penstock.rest.services import RequestTimeout, forward, raw_path
 from penstock.threads import NoThreadException
 

@@ -28,7 +28,7 @@ from starlette.types import Scope
 from penstock.errors import BadRequestException, ConflictException, ConnectException, ForbiddenException
 from penstock.herder import Herder
 from penstock.herder.cluster.session_keys import Signer
-from penstock.herder.running import NotHereException
+from penstock.herder.control_plane import NotHereException
 from penstock.model import ConnectorTaskId
 from penstock.model.cluster_config import SessionKey
 from penstock.model.payloads import ConnectorView

@@ -30,7 +30,7 @@ PHRASES = [
     ("alone\\b", 132, "only, by itself"),
     ("given? up\\b", 0, "a subject that stops, fails or abandons"),
     ("as much as\\b", 2, "at most, the same as"),
-    ("dealt\\b", 46, "assigned, handled"),
+    ("dealt\\b", 37, "assigned, handled"),
     ("out of what\\b", 0, "from and the noun"),
     ("from (?:here|there|then|now|\\w+ \\w+) on\\b", 3, "after, starting at"),
     ("stands? still\\b", 3, "stuck, waits"),

@@ -12,7 +12,7 @@ from tests.unit.rest.api_client import serving
 
 from penstock.errors import BadRequestException, ConflictException, ForbiddenException
 from penstock.herder.cluster.session_keys import ALGORITHM, SIGNATURE, Signer, Verifier
-from penstock.herder.running import NotHereException
+from penstock.herder.control_plane import NotHereException
 from penstock.model.cluster_config import SessionKey
 from penstock.rest.services import SignedRequests, WorkerClient, WorkerResponse
 

@@ -10,7 +10,7 @@ from testkit.doubles.control_plane import SINK, SOURCE
 from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
-from penstock.herder.running import NotHereException, SoleMember
+from penstock.herder.control_plane import Membership, NotHereException
 from penstock.rest.services import WorkerResponse
 
 B = "/connectors/a/backfill"
@@ -134,7 +134,7 @@ def test_requests_are_passed_on_to_the_worker_that_runs_the_connector(monkeypatc
 
     with serving(workers=owner) as api:
         sink(api)
-        monkeypatch.setattr(SoleMember, "require_owner", elsewhere)
+        monkeypatch.setattr(Membership, "require_owner", elsewhere)
         answers = [api.call("POST", f"{B}?dry_run=true", {"from": 1}), api.call("GET", B), api.call("DELETE", B)]
     assert [status for status, _ in answers] == [202, 202, 202]
     assert [(method, path) for method, path, _ in owner.asked] == [

@@ -27,8 +27,7 @@ from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Herder
-from penstock.herder.control_plane import ClusterMember, ControlPlane
-from penstock.herder.running import Membership
+from penstock.herder.control_plane import ControlPlane
 from penstock.plugins import Plugins
 from penstock.rest.server import client_context
 from penstock.rest.services import SignedRequests, WorkerClient
@@ -36,9 +35,8 @@ from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
 from penstock.telemetry import configure_logging, no_probe
 
 if TYPE_CHECKING:
-    from penstock.herder.cluster.group_metrics import RoundCounts
-    from penstock.herder.cluster.member import GroupMembership, WorkerGroup
-    from penstock.kafka.group.events import GroupEvents
+    from penstock.herder.cluster.member import WorkerGroup
+    from penstock.herder.cluster.worker_cluster import WorkerCluster
 
 log = logging.getLogger(__name__)
 
@@ -154,7 +152,7 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         static_id = settings.group_id if settings.static_members else None
         return Stores(config, status, SourceOffsets(offset, raw, exactly_once=exactly_once), static_id)
 
-    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, ClusterMember | None]:
+    def place(self, herder: Herder, stores: Stores) -> tuple[WorkerGroup, WorkerCluster]:
         """See ``ConnectWorker``."""
         from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
         from penstock.herder.cluster.session_keys import Signer, Verifier
@@ -162,14 +160,9 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         from penstock.kafka.producer.transaction import fence_zombies
 
         settings, plane = self.settings, herder.plane
-        group, rounds = self._group(plane)
+        group = self._group(plane)
         duties = LeaderDuties(plane, group, settings, clock_ms=_now_ms)
-
-        def in_force(leads: bool) -> None:
-            rounds.in_force(group.place.generation)
-            duties.on_round(leads)
-
-        group.on_round = in_force
+        group.on_round = duties.on_round
         signer = Signer(settings.keys.signature, _now_ms, lambda: uuid.uuid4().hex)
         others = SignedRequests(self._others, signer, lambda: plane.snapshot.session_key)
         verifier = Verifier(settings.keys.verified, _now_ms)
@@ -180,26 +173,18 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
             )
         return group, WorkerCluster(plane, group, duties, verifier, others, self.loggers.set_level, fencing)
 
-    def _group(self, plane: ControlPlane) -> tuple[WorkerGroup, RoundCounts]:
-        """The worker's membership in its group, and the counts of its rounds; the metrics of both start here."""
-        from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
+    def _group(self, plane: ControlPlane) -> WorkerGroup:
+        """The worker's membership in its group, with its metrics."""
+        from penstock.herder.cluster.group_metrics import publish_member, publish_rounds
         from penstock.herder.cluster.member import WorkerGroup
         from penstock.kafka.group.member import GroupMember
         from penstock.kafka.group.settings import group_settings
 
-        settings, made = self.settings, []
-
-        def new_member(events: GroupEvents) -> GroupMembership:
-            rounds = RoundCounts(events, time.monotonic, settings.sample_window)
-            member = GroupMember(group_settings(settings.raw, client_id=f"connect-{plane.worker_id}"), rounds)
-            made.append((rounds, member))
-            return member
-
-        group = WorkerGroup(plane, settings, self.advertised_url, new_member, clock_ms=_now_ms)
-        [(rounds, member)] = made
-        publish_rounds(self.metrics, lambda: group.place, rounds)
-        publish_member(self.metrics, lambda: group.place, lambda: member.metrics, time.monotonic)
-        return group, rounds
+        own = group_settings(self.settings.raw, client_id=f"connect-{plane.worker_id}")
+        group = WorkerGroup(plane, self.settings, self.advertised_url, partial(GroupMember, own), clock_ms=_now_ms)
+        publish_rounds(self.metrics, lambda: group.place, group.rounds)
+        publish_member(self.metrics, lambda: group.place, lambda: group.member.metrics, time.monotonic)
+        return group
 
     def _tls(self) -> ssl.SSLContext:
         return client_context(self.settings.rest_tls_settings())

@@ -22,9 +22,7 @@ from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events,
 from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
 from penstock.errors import ConfigException, ConnectException, KafkaException
-from penstock.herder import Herder, SoleMember
-from penstock.herder.control_plane import ClusterMember
-from penstock.herder.running import Membership
+from penstock.herder import Herder, Membership
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
 from penstock.stores.config import FileConnectorStore, LocalConfigStore, StoredConnector
@@ -116,9 +114,9 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         static_id = kept_id(self.settings.offset_file) if self.settings.static_members else None
         return Stores(self._config, statuses, SourceOffsets(offsets), static_id)
 
-    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, ClusterMember | None]:
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, None]:
         """See ``ConnectWorker``: a standalone worker has no group."""
-        return SoleMember(), None
+        return Membership(), None
 
     def began(self, herder: Herder) -> None:
         """Creates the connectors of the command line, one after the other."""

@@ -49,8 +49,7 @@ from penstock.errors import (
     SparkUnavailableException,
 )
 from penstock.herder import Health, Herder, HerderParts
-from penstock.herder.control_plane import ClusterMember
-from penstock.herder.running import Membership
+from penstock.herder.control_plane import Membership
 from penstock.kafka.settings.table import parse_policy
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.errors import own_paths
@@ -67,6 +66,7 @@ from penstock.validation.settings import worker_warnings
 from penstock.validation.validator import ConnectorValidator
 
 if TYPE_CHECKING:
+    from penstock.herder.cluster.worker_cluster import WorkerCluster
     from penstock.kafka.admin import TopicAdmin
     from penstock.pipeline.spark.session import SparkRuntime
     from penstock.worker.source.delivery_guarantee import SourceOffsets
@@ -401,7 +401,7 @@ class ConnectWorker(ABC, Generic[W]):
         """
 
     @abstractmethod
-    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, ClusterMember | None]:
+    def place(self, herder: Herder, stores: Stores) -> tuple[Membership, WorkerCluster | None]:
         """The worker's membership in its group, and its part in the group; None if there is no group."""
 
     def began(self, herder: Herder) -> None:

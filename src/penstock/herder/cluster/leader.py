@@ -35,12 +35,13 @@ from penstock.errors import (
 from penstock.herder.cluster.connect_protocol import Subprotocol
 from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import key_due_ms, new_key
-from penstock.herder.control_plane import ControlPlane, plain
+from penstock.herder.control_plane import ControlPlane
 from penstock.model.cluster_config import (
     ClusterConfig,
     ConfiguredConnector,
     SessionKey,
     fencing_entries,
+    plain,
     session_key_entries,
 )
 from penstock.settings import DistributedSettings
@@ -285,7 +286,7 @@ class LeaderDuties:
         loop = asyncio.get_running_loop()
         since_s = loop.time()
         while not self._group.heard_since(since_s):
-            if not self._group.place.leads or loop.time() > since_s + self._group.session_timeout_s:
+            if not self._group.place.leads or loop.time() > since_s + self._group.settings.session_timeout_ms / 1000:
                 return
             await asyncio.sleep(_PAUSE_S)
         if not self._group.place.leads or self._foreign_key:

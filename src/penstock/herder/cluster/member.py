@@ -1,7 +1,6 @@
 """The place of a distributed worker among the workers of its group.
 
-Main types: ``WorkerGroup``, a ``Membership``; ``GroupPlace``, the worker's place in the group. ``WorkerGroup`` applies
-each round: it starts the assigned units, stops the revoked ones, and knows the leader.
+``WorkerGroup`` applies each round: it starts the assigned units, stops the revoked ones, and knows the leader.
 
 Threads: the herder's, except the methods of ``GroupEvents``, which the member calls on its own threads: they use
 immutable values, and post. ``assign`` may read the config topic; only ``assign`` uses the leader's memory.
@@ -13,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Protocol
@@ -29,8 +29,8 @@ from penstock.herder.cluster.connect_protocol import (
     encode_metadata,
     offered,
 )
-from penstock.herder.control_plane import ControlPlane
-from penstock.herder.running import NotHereException, RebalanceExpectedException
+from penstock.herder.cluster.group_metrics import RoundCounts
+from penstock.herder.control_plane import ControlPlane, Membership, NotHereException, RebalanceExpectedException
 from penstock.kafka.group.events import GroupEvents, GroupRefusedException, GroupView, RoundJoined
 from penstock.kafka.group.session import GroupMetrics
 from penstock.model.cluster_config import ClusterConfig
@@ -50,27 +50,20 @@ class GroupMembership(Protocol):
     """The part of ``penstock.kafka.group.GroupMember`` that is used here; see there."""
 
     @property
-    def view(self) -> GroupView:
-        """The state of the member, to be read at any moment."""
+    def view(self) -> GroupView: ...
 
     @property
-    def metrics(self) -> GroupMetrics:
-        """The metrics that the member has counted."""
+    def metrics(self) -> GroupMetrics: ...
 
-    def start(self) -> None:
-        """Starts the member's thread, which joins the group."""
+    def start(self) -> None: ...
 
-    def rejoin(self, reason: str) -> None:
-        """Requests another round of the group."""
+    def rejoin(self, reason: str) -> None: ...
 
-    def polled(self) -> None:
-        """Reports that the owner is alive."""
+    def polled(self) -> None: ...
 
-    def leave(self, reason: str) -> None:
-        """Leaves the group, so that the next round assigns this worker's work."""
+    def leave(self, reason: str) -> None: ...
 
-    def close(self, timeout_s: float, reason: str = ...) -> bool:
-        """Leaves the group and ends the thread; False if it has not ended in time."""
+    def close(self, timeout_s: float, reason: str = ...) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -103,7 +96,7 @@ class GroupPlace:
         return self.leader_id is not None and self.leader_id == self.member_id
 
 
-class WorkerGroup(GroupEvents):
+class WorkerGroup(Membership, GroupEvents):
     """A worker's membership.
 
     Args:
@@ -114,6 +107,11 @@ class WorkerGroup(GroupEvents):
         clock_ms: Milliseconds since the epoch.
 
     Attributes:
+        settings: The worker's settings.
+        member: Its member of the Kafka group.
+        place: The known place in the group; read by any thread.
+        dealt: The work that this worker has assigned, if it is the leader; read by any thread.
+        rounds: The counts of its rounds.
         on_round: Called after each round that has come into force here, with True if this worker leads.
     """
 
@@ -129,13 +127,14 @@ class WorkerGroup(GroupEvents):
         clock_ms: Callable[[], int],
     ) -> None:
         self._plane = plane
-        self._settings = settings
+        self.settings = settings
         self._url = url
-        self._member = new_member(self)
+        self.member = new_member(self)
         self._clock_ms = clock_ms
+        self.rounds = RoundCounts(time.monotonic, settings.sample_window)
         self.on_round: Callable[[bool], None] = lambda leads: None
-        self._place = GroupPlace()
-        self._dealt = Dealt()
+        self.place = GroupPlace()
+        self.dealt = Dealt()
         self._ready = False
         # The reason why Kafka does not admit it; empty if it does.
         self._refusal = ""
@@ -158,78 +157,54 @@ class WorkerGroup(GroupEvents):
     # ------------------------------------------------------------------ Membership
     @property
     def obstacle(self) -> str | None:
-        """See ``Membership``."""
         return self._refusal or (None if self._ready else _NOT_DEALT)
 
     @property
     def generation(self) -> int:
-        """See ``Membership``."""
-        return self._place.generation
-
-    @property
-    def settings(self) -> DistributedSettings:
-        """The worker's settings."""
-        return self._settings
-
-    @property
-    def place(self) -> GroupPlace:
-        """The known place in the group. Thread: any."""
-        return self._place
-
-    @property
-    def dealt(self) -> Dealt:
-        """The work that this worker has assigned, if it is the leader. Thread: any."""
-        return self._dealt
+        return self.place.generation
 
     def begin(self) -> None:
-        """See ``Membership``."""
-        self._member.start()
+        self.member.start()
         self._breath = self._plane.loop.begin("Showing the group that the herder is alive", self._breathe())
 
     def assigned(self, config: ClusterConfig) -> Units:
-        """See ``Membership``."""
-        return self._place.assigned
+        return self.place.assigned
 
     def require_leader(self, config: Mapping[str, str | None] | None = None) -> None:
-        """See ``Membership``. Invariant 8."""
-        if not self._place.leads:
-            raise NotHereException(_NO_LEADER, self._place.leader_url, config)
+        # Invariant 8.
+        if not self.place.leads:
+            raise NotHereException(_NO_LEADER, self.place.leader_url, config)
 
     def require_owner(self, unit: Unit) -> None:
-        """See ``Membership``."""
-        place = self._place
+        place = self.place
         if unit in set(place.assigned):
             return
-        raise NotHereException(_NO_LEADER, self._dealt.owners.get(unit) if place.leads else place.leader_url)
+        raise NotHereException(_NO_LEADER, self.dealt.owners.get(unit) if place.leads else place.leader_url)
 
     def require_stable(self) -> None:
-        """See ``Membership``."""
-        if self._place.config_offset < self._expected:
+        if self.place.config_offset < self._expected:
             raise RebalanceExpectedException
 
     async def steady(self, *, dealt: bool) -> None:
-        """See ``Membership``."""
         loop = asyncio.get_running_loop()
-        end = loop.time() + self._settings.rebalance_timeout_ms / 1000
+        end = loop.time() + self.settings.rebalance_timeout_ms / 1000
         while (left_s := end - loop.time()) > 0:
-            place = self._place
+            place = self.place
             if place.leader_id is not None and (not dealt or place.config_offset >= self._expected):
                 return
             await self.next_round(left_s)
 
     def configured(self, before: ClusterConfig, after: ClusterConfig) -> None:
-        """See ``Membership``."""
         if after.task_counts != before.task_counts:
             self._expected = after.offset
             self._deal_if_changed(after)
 
     async def close(self) -> None:
-        """See ``Membership``."""
         if self._breath is not None:
             self._breath.cancel()
         if self._planned is not None:
             self._planned.cancel()
-        await self._plane.loop.off_loop("leave-group", lambda: self._member.close(_CLOSE_S, "the worker stops"))
+        await self._plane.loop.off_loop("leave-group", lambda: self.member.close(_CLOSE_S, "the worker stops"))
 
     async def next_round(self, timeout_s: float) -> None:
         """Waits for the next round, at most for this time."""
@@ -238,20 +213,10 @@ class WorkerGroup(GroupEvents):
         except TimeoutError:
             return
 
-    @property
-    def sync_timeout_s(self) -> float:
-        """The number of seconds that reading the config topic to its end may take."""
-        return self._settings.worker_sync_timeout_ms / 1000
-
-    @property
-    def session_timeout_s(self) -> float:
-        """The number of seconds without a heartbeat after which the broker removes the worker from the group."""
-        return self._settings.session_timeout_ms / 1000
-
     def heard_since(self, since_s: float) -> bool:
         """True if the broker has answered a heartbeat that was sent after a monotonic time. Thread: any."""
-        heard_s = self._member.metrics.last_answered_s
-        return heard_s is not None and heard_s > since_s and self._member.view.generation == self._place.generation
+        heard_s = self.member.metrics.last_answered_s
+        return heard_s is not None and heard_s > since_s and self.member.view.generation == self.place.generation
 
     def delay_left_ms(self) -> int | None:
         """The milliseconds until the group assigns the work of a lost worker; None if no such work waits."""
@@ -261,20 +226,19 @@ class WorkerGroup(GroupEvents):
 
     # ------------------------------------------------------------------ GroupEvents, threads of the member
     def metadata(self) -> Sequence[tuple[str, bytes]]:
-        """See ``GroupEvents``."""
         offset = self._plane.parts.config.snapshot.offset
         with self._moving:
-            place = self._place
+            place = self.place
             held = Units.union((place.assigned, place.leaving, *self._coming.values()))
         current = None
         if held and place.leader_id is not None:
             current = Assignment(place.leader_id, place.leader_url or "", place.config_offset, held)
         told = MemberMetadata(self._url, offset, current)
-        return [(one.value, encode_metadata(told, one.version)) for one in offered(self._settings.connect_protocol)]
+        return [(one.value, encode_metadata(told, one.version)) for one in offered(self.settings.connect_protocol)]
 
     def before_join(self, generation: int) -> None:
-        """See ``GroupEvents``."""
-        timeout_s = self._settings.rebalance_timeout_ms / 1000
+        self.rounds.begins()
+        timeout_s = self.settings.rebalance_timeout_ms / 1000
         try:
             self._plane.loop.submit(self.ready_to_join).result(timeout_s)
         except (ConnectException, TimeoutError) as error:
@@ -283,61 +247,59 @@ class WorkerGroup(GroupEvents):
     def assign(
         self, protocol: str, leader: str, members: Mapping[str, bytes], generation: int, last_completed: int
     ) -> Mapping[str, bytes]:
-        """See ``GroupEvents``."""
-        store, delay_ms = self._plane.parts.config, self._settings.max_rebalance_delay_ms
+        store, delay_ms = self._plane.parts.config, self.settings.max_rebalance_delay_ms
         config = store.snapshot
         led = LedRound(protocol, leader, members, generation, last_completed, self._clock_ms())
         plan = plan_round(led, config, self._memory, delay_ms)
         if plan.behind_offset is not None:
             try:
-                config = store.refresh(self.sync_timeout_s)
+                config = store.refresh(self.settings.worker_sync_timeout_ms / 1000)
             except (ConnectException, KafkaException) as error:
                 log.warning("The config topic cannot be read: %s", error)
             plan = plan_round(led, config, self._memory, delay_ms)
         self._memory = plan.memory
         dealt = Dealt(config.task_counts, plan.urls, plan.owners)
-        self._plane.loop.post(lambda: self._has_dealt(dealt))
+        self._plane.loop.post(lambda: setattr(self, "dealt", dealt))
         return plan.assignments
 
     def joined(self, joined: RoundJoined) -> None:
-        """See ``GroupEvents``."""
         self._refusal = ""
+        self.rounds.ends(joined.generation)
         try:
             told = decode_assignment(joined.assignment)
         except BadProtocolException as error:
             log.error("What the leader of the group says cannot be read, and the group is asked again: %s", error)
-            self._member.rejoin("an assignment could not be read")
+            self.member.rejoin("an assignment could not be read")
             return
         with self._moving:
             life, self._coming[joined.generation] = self._life, told.assigned
         self._plane.loop.spawn("Applying the assignment of the group", lambda: self._take_over(joined, told, life))
 
     def lost(self, reason: str) -> None:
-        """See ``GroupEvents``."""
+        self.rounds.lost()
         with self._moving:
             self._life += 1
             self._coming.clear()
             # Before the member asks for the metadata of its next join.
-            self._place = replace(self._place, assigned=NOTHING, leaving=NOTHING, leader_id=None, leader_url=None)
+            self.place = replace(self.place, assigned=NOTHING, leaving=NOTHING, leader_id=None, leader_url=None)
         self._plane.loop.post(lambda: self._drop_out(reason))
 
     def refused(self, error: GroupRefusedException) -> None:
-        """See ``GroupEvents``."""
         self._refusal = str(error)
 
     # ------------------------------------------------------------------ the herder's thread
     async def _breathe(self) -> None:
         """Reports to the member that the herder's thread is alive."""
         while True:
-            self._member.polled()
-            await asyncio.sleep(min(1.0, self._settings.rebalance_timeout_ms / 4000))
+            self.member.polled()
+            await asyncio.sleep(min(1.0, self.settings.rebalance_timeout_ms / 4000))
 
     async def _take_over(self, joined: RoundJoined, told: Assignment, life: int) -> None:
         """Applies an ended round: stops the revoked units, then runs the assigned ones."""
         async with self._taking:
             if life != self._life:
                 return
-            protocol, before = Subprotocol(joined.protocol), self._place
+            protocol, before = Subprotocol(joined.protocol), self.place
             eager = protocol is Subprotocol.EAGER
             place = GroupPlace(
                 joined.member_id, joined.generation, protocol, told.leader, told.leader_url, told.config_offset
@@ -357,13 +319,13 @@ class WorkerGroup(GroupEvents):
             if told.error is not AssignmentError.NONE:
                 self._move(lambda held: held, life, come=True)
                 await self._catch_up(told.config_offset, life)
-                self._member.rejoin("the leader had not read all of the config topic")
+                self.member.rejoin("the leader had not read all of the config topic")
                 return
             if eager and before.protocol not in (None, Subprotocol.EAGER):
                 # Other workers may still run units that this round assigns: they learn of the other protocol in this
                 # round, too.
                 self._move(lambda held: held, life, come=True)
-                self._member.rejoin("the group uses the eager protocol now")
+                self.member.rejoin("the group uses the eager protocol now")
                 return
             if not await self._catch_up(told.config_offset, life):
                 self._move(lambda held: held, life, come=True)
@@ -382,9 +344,9 @@ class WorkerGroup(GroupEvents):
         """
         with self._moving:
             if life == self._life:
-                self._place = change(self._place)
+                self.place = change(self.place)
                 if come:
-                    self._coming.pop(self._place.generation, None)
+                    self._coming.pop(self.place.generation, None)
             return life == self._life
 
     def _came_into_force(self, told: Assignment) -> None:
@@ -392,22 +354,23 @@ class WorkerGroup(GroupEvents):
         self._round.set()
         self._round = asyncio.Event()
         if told.revoked:
-            self._member.rejoin("units were revoked")
+            self.member.rejoin("units were revoked")
         self._plan_rejoin(told.delay_ms)
-        if self._place.leads:
+        if self.place.leads:
             self._deal_if_changed(self._plane.snapshot)
-        self.on_round(self._place.leads)
+        self.rounds.in_force(self.place.generation)
+        self.on_round(self.place.leads)
 
     def _log_round(self, told: Assignment) -> None:
         log.info(
             "Round %d of the group %s: %s leads%s; %d units are new, %d are revoked, %d were there%s",
-            self._place.generation,
-            self._settings.group_id,
-            "this worker" if self._place.leads else told.leader_url,
-            "" if self._place.protocol is None else f" ({self._place.protocol.value})",
+            self.place.generation,
+            self.settings.group_id,
+            "this worker" if self.place.leads else told.leader_url,
+            "" if self.place.protocol is None else f" ({self.place.protocol.value})",
             len(told.assigned),
             len(told.revoked),
-            len(self._place.assigned),
+            len(self.place.assigned),
             f"; the next one is in {told.delay_ms} ms" if told.delay_ms else "",
         )
 
@@ -417,20 +380,17 @@ class WorkerGroup(GroupEvents):
             self._planned = None
         if delay_ms > 0:
             self._planned = asyncio.get_running_loop().call_later(
-                delay_ms / 1000, lambda: self._member.rejoin("the time is over that lost work waits")
+                delay_ms / 1000, lambda: self.member.rejoin("the time is over that lost work waits")
             )
-
-    def _has_dealt(self, dealt: Dealt) -> None:
-        self._dealt = dealt
 
     def _deal_if_changed(self, config: ClusterConfig) -> None:
         """Requests a round, as the leader, if the configuration differs from the assigned work."""
-        if self._place.leads and config.task_counts != self._dealt.task_counts:
-            self._member.rejoin("connectors or numbers of tasks have changed")
+        if self.place.leads and config.task_counts != self.dealt.task_counts:
+            self.member.rejoin("connectors or numbers of tasks have changed")
 
     async def _catch_up(self, offset: int, life: int) -> bool:
         """Reads the config topic up to an offset; True if that succeeded and the assignment still counts."""
-        store, timeout_s = self._plane.parts.config, self.sync_timeout_s
+        store, timeout_s = self._plane.parts.config, self.settings.worker_sync_timeout_ms / 1000
         left = False
         for tries_left in range(_SYNC_TRIES, 0, -1):
             if store.snapshot.offset >= offset or life != self._life:
@@ -439,20 +399,20 @@ class WorkerGroup(GroupEvents):
                 await self._plane.loop.off_loop("read-configs", lambda: store.refresh(timeout_s))
             except (ConnectException, KafkaException) as error:
                 log.warning("The config topic cannot be read, and this worker leaves its group for now: %s", error)
-                self._member.leave("the config topic could not be read in time")
+                self.member.leave("the config topic could not be read in time")
                 left = True
                 await asyncio.sleep(self._back_off_s(tries_left))
         if store.snapshot.offset < offset and self._move(lambda held: replace(held, assigned=NOTHING), life):
             log.error("This worker cannot read the config topic, and stops its connectors and tasks")
             self._plane.reconcile()
         if left:
-            self._member.rejoin("the config topic is tried again")
+            self.member.rejoin("the config topic is tried again")
         return not left and life == self._life
 
     def _back_off_s(self, tries_left: int) -> float:
-        if self._settings.connect_protocol == "eager":
-            return self._settings.worker_unsync_backoff_ms / 1000
-        return max(_LEAST_BACK_OFF_S, self._settings.max_rebalance_delay_ms / 10_000 / tries_left)
+        if self.settings.connect_protocol == "eager":
+            return self.settings.worker_unsync_backoff_ms / 1000
+        return max(_LEAST_BACK_OFF_S, self.settings.max_rebalance_delay_ms / 10_000 / tries_left)
 
     def _drop_out(self, reason: str) -> None:
         log.warning("This worker stops its connectors and tasks: %s", reason)
@@ -466,7 +426,7 @@ class WorkerGroup(GroupEvents):
         A deleted unit is not named either. A new leader does not know that it was ever assigned, and would leave it
         running.
         """
-        place, life = self._place, self._life
+        place, life = self.place, self._life
         if place.protocol is Subprotocol.EAGER:
             gone = place.assigned
         else:
@@ -478,7 +438,7 @@ class WorkerGroup(GroupEvents):
             await self._plane.running.settled(gone)
             self._move(lambda held: replace(held, assigned=held.assigned - gone), life)
             self._plane.reconcile()
-        if not self._place.assigned:
+        if not self.place.assigned:
             await self._plane.running.settled(self._plane.running.units)
 
 

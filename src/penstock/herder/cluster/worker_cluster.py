@@ -1,8 +1,5 @@
 """A worker as a member of a group: requests from the other workers, and requests to them.
 
-Main types: ``WorkerCluster`` (a ``Cluster``), and ``OtherWorkers``, the requests to other workers, which REST
-implements.
-
 Thread: the herder's, but for ``check_signature``.
 Source: org.apache.kafka.connect.runtime.distributed.DistributedHerder.
 """
@@ -28,8 +25,8 @@ from penstock.herder.cluster.connect_protocol import Subprotocol
 from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
 from penstock.herder.cluster.member import WorkerGroup
 from penstock.herder.cluster.session_keys import Verifier
-from penstock.herder.control_plane import ControlPlane
-from penstock.herder.running import AssignedTask, NotHereException
+from penstock.herder.control_plane import ControlPlane, NotHereException
+from penstock.herder.running import AssignedTask
 from penstock.model import ConnectorTaskId, ConnectorType, TargetState
 from penstock.model.cluster_config import Change, ConfiguredConnector, LoggerLevelAsked, SessionKeyChanged, task_entries
 from penstock.model.states import Unit, all_units
@@ -102,7 +99,7 @@ class WorkerCluster:
 
     # ------------------------------------------------------------------ requests of other workers
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
-        """See ``Cluster``."""
+        """Checks that a request comes from a worker of the group; ``body`` is None before it is read. Thread: any."""
         protocol = self._group.place.protocol
         if protocol in (Subprotocol.EAGER, Subprotocol.COMPATIBLE):
             # The protocol of the group decides: not every worker of it may be able to sign.
@@ -112,12 +109,12 @@ class WorkerCluster:
         self._verifier.check(key, method, path, headers, body, body_alone=body_alone)
 
     async def put_task_configs(self, name: str, configs: Sequence[dict[str, str]]) -> None:
-        """See ``Cluster``."""
+        """Stores task configurations that another worker has received from its connector."""
         await self._plane.ready()
         await self._store(name, configs)
 
     async def fence_zombies(self, name: str) -> None:
-        """See ``Cluster``."""
+        """Ends the producers of all former tasks of a source connector."""
         if self._fencing is None:
             raise BadRequestException(
                 "exactly.once.source.support is disabled on this worker: there is nothing to fence"
@@ -126,7 +123,7 @@ class WorkerCluster:
         await self._fencing.run(name)
 
     async def describe(self) -> dict[str, object]:
-        """See ``Cluster``."""
+        """The members, the leader, and the work of this worker."""
         group, place = self._group, self._group.place
         body: dict[str, object] = {
             "worker_id": self._plane.worker_id,
@@ -155,7 +152,9 @@ class WorkerCluster:
 
     # ------------------------------------------------------------------ requests to other workers
     async def publish(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
-        """See ``Cluster``. Retries as long as they count, because no other worker stores them."""
+        """Stores the task configurations of a connector that runs here. Retries as long as they count, because no other
+        worker stores them.
+        """
         pause = _FIRST_PAUSE_S
         while counts():
             try:
@@ -172,7 +171,7 @@ class WorkerCluster:
             pause = min(_LONGEST_PAUSE_S, 2 * pause)
 
     async def restart_elsewhere(self, task: ConnectorTaskId) -> None:
-        """See ``Cluster``."""
+        """Restarts a task that another worker runs."""
         try:
             self._group.require_owner(task)
         except NotHereException as elsewhere:
@@ -194,12 +193,7 @@ class WorkerCluster:
             await self._store(name, configs)
 
     async def _store(self, name: str, configs: Sequence[dict[str, str]]) -> None:
-        """Stores task configurations, as the leader.
-
-        Raises:
-            NotFoundException: the connector does not exist.
-            BadRequestException: it is stopped, and has no tasks.
-        """
+        """Stores task configurations, as the leader."""
         plane = self._plane
         async with plane.storing:
             self._group.require_leader()
@@ -212,11 +206,11 @@ class WorkerCluster:
             await plane.write(task_entries(name, configs))
 
     def on_fenced(self) -> None:
-        """See ``Cluster``."""
+        """Called when another worker has taken the leader's right to write."""
         self._duties.reclaim()
 
     def on_change(self, change: Change) -> None:
-        """See ``Cluster``."""
+        """Called with other changes of the config store: log levels, session keys."""
         match change:
             case LoggerLevelAsked(logger, level):
                 self._set_level(logger, level)
@@ -225,7 +219,9 @@ class WorkerCluster:
 
     # ------------------------------------------------------------------ exactly-once sources
     def fences(self, connector: str) -> bool | None:
-        """See ``Cluster``."""
+        """True if each commit of a connector's tasks ends all tasks before it (exactly-once sources); None while its
+        class has not answered yet.
+        """
         plane = self._plane
         known = plane.snapshot.connectors.get(connector)
         if self._fencing is None or known is None:
@@ -235,7 +231,15 @@ class WorkerCluster:
         return plane.facts.known(connector, known.config).type is ConnectorType.SOURCE
 
     async def prepare(self, task: ConnectorTaskId, counts: Callable[[], bool]) -> bool:
-        """See ``Cluster``. Retries as long as the task counts, unless the leader says that it cannot succeed."""
+        """Ends the former producers of a task that is about to be built. Retries as long as the task counts, unless the
+        leader says that it cannot succeed.
+
+        Returns:
+            True if it may begin; False only if it shall no longer run here.
+
+        Raises:
+            ConnectException: the error that fails the task.
+        """
         pause, refused = _FIRST_PAUSE_S, False
         while counts():
             if not self.fences(task.connector):
@@ -269,12 +273,14 @@ class WorkerCluster:
             await self._fencing.run(connector)
 
     def confirm(self, task: ConnectorTaskId, spec: AssignedTask, counts: Callable[[], bool]) -> None:
-        """See ``Cluster``. Waits for an unreadable config topic, as long as the task counts."""
+        """Raises ConnectException unless a task shall still run here, with the same settings. Waits for an unreadable
+        config topic, as long as the task counts. Blocks; not the herder's thread.
+        """
         store = self._plane.parts.config
 
         def read() -> bool:
             try:
-                store.refresh(self._group.sync_timeout_s)
+                store.refresh(self._group.settings.worker_sync_timeout_ms / 1000)
             except (ConnectException, KafkaException) as error:
                 log.warning("Task %s waits, because the config topic cannot be read: %s", task, error)
                 return not counts()
@@ -290,16 +296,22 @@ class WorkerCluster:
             raise ConnectException(f"Task {task} was given to another worker while it was starting")
 
     def confirm_owner(self, task: ConnectorTaskId, since_s: float) -> bool:
-        """See ``Cluster``."""
+        """True if the group has confirmed after this monotonic time that a task is this worker's. Blocks; not the
+        herder's thread.
+        """
         group = self._group
 
         def owns() -> bool:
             return group.heard_since(since_s) and task in set(group.place.assigned)
 
-        return self._wait_for(owns, group.session_timeout_s)
+        return self._wait_for(owns, group.settings.session_timeout_ms / 1000)
 
     async def fence_for_change(self, connector: str) -> str | None:
-        """See ``Cluster``."""
+        """Called before the offsets of a stopped connector are changed.
+
+        Returns:
+            The transactional id with which they are changed, where tasks write them in transactions; else None.
+        """
         plane = self._plane
         if self._fencing is None:
             return None
@@ -310,7 +322,7 @@ class WorkerCluster:
         return await self._fencing.run_for_change(connector)
 
     def on_deleted(self, connector: str, known: ConfiguredConnector, fenced: int | None) -> None:
-        """See ``Cluster``."""
+        """Called on the leader when a connector was deleted; ``fenced`` is the recorded number of its producers."""
         if self._fencing is not None and fenced is not None:
             self._plane.loop.begin(f"Fencing the tasks of {connector}", self._fencing.forget(connector, known, fenced))
 

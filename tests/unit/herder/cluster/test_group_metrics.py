@@ -6,7 +6,6 @@ from penstock.api import SampleWindow
 from penstock.herder.cluster.connect_protocol import Subprotocol
 from penstock.herder.cluster.group_metrics import RoundCounts, publish_member, publish_rounds
 from penstock.herder.cluster.member import GroupPlace
-from penstock.kafka.group.events import RoundJoined
 from penstock.kafka.group.session import GroupMetrics, Timed
 from penstock.model import ConnectorTaskId
 from penstock.model.states import Units
@@ -24,13 +23,6 @@ IN = GroupPlace(
 )
 
 
-class Silent:
-    """An owner of a member for whom nothing has to be done."""
-
-    def __getattr__(self, name):
-        return lambda *told: None
-
-
 @pytest.fixture
 def clock():
     return [50.0]
@@ -42,13 +34,13 @@ def shown(metrics):
 
 def test_rounds_have_the_names_and_values_of_kafka_connect(clock):
     metrics, place = Metrics(), IN
-    rounds = RoundCounts(Silent(), lambda: clock[0], SampleWindow())
+    rounds = RoundCounts(lambda: clock[0], SampleWindow())
     publish_rounds(metrics, lambda: place, rounds)
-    rounds.before_join(6)
-    rounds.joined(RoundJoined(7, "me", "sessioned", b""))
+    rounds.begins()
+    rounds.ends(7)
     clock[0] += 2
     rounds.in_force(7)
-    rounds.before_join(7)
+    rounds.begins()
     clock[0] += 1
 
     prefix = "kafka_connect_worker_rebalance_"
@@ -66,7 +58,7 @@ def test_rounds_have_the_names_and_values_of_kafka_connect(clock):
 
 def test_before_the_first_round_no_leader_and_no_protocol_is_named(clock):
     metrics = Metrics()
-    publish_rounds(metrics, GroupPlace, RoundCounts(Silent(), lambda: clock[0], SampleWindow()))
+    publish_rounds(metrics, GroupPlace, RoundCounts(lambda: clock[0], SampleWindow()))
 
     prefix = "kafka_connect_worker_rebalance_"
     assert shown(metrics) == [

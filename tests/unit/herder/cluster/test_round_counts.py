@@ -4,33 +4,6 @@ import math
 
 from penstock.api import SampleWindow
 from penstock.herder.cluster.group_metrics import RoundCounts
-from penstock.kafka.group.events import GroupRefusedException, RoundJoined
-
-
-class Owner:
-    """Notes what it is told."""
-
-    def __init__(self):
-        self.told = []
-
-    def metadata(self):
-        return [("sessioned", b"1")]
-
-    def before_join(self, generation):
-        self.told.append(("before_join", generation))
-
-    def assign(self, *arguments):
-        self.told.append(("assign", *arguments))
-        return {"me": b"all"}
-
-    def joined(self, joined):
-        self.told.append(("joined", joined.generation))
-
-    def lost(self, reason):
-        self.told.append(("lost", reason))
-
-    def refused(self, error):
-        self.told.append(("refused", error.code))
 
 
 class Counted:
@@ -38,13 +11,12 @@ class Counted:
 
     def __init__(self):
         self.now_s = 100.0
-        self.owner = Owner()
-        self.rounds = RoundCounts(self.owner, lambda: self.now_s, SampleWindow(30, 2))
+        self.rounds = RoundCounts(lambda: self.now_s, SampleWindow(30, 2))
 
     def join(self, generation, took_s=0.0):
-        self.rounds.before_join(generation - 1)
+        self.rounds.begins()
         self.now_s += took_s
-        self.rounds.joined(RoundJoined(generation, "me", "sessioned", b""))
+        self.rounds.ends(generation)
 
     def force(self, generation, took_s=0.0):
         self.now_s += took_s
@@ -95,10 +67,10 @@ def test_a_round_that_another_one_overtakes_is_a_part_of_it():
 def test_a_round_comes_into_force_while_the_next_one_has_begun():
     made = Counted()
     made.join(1)
-    made.rounds.before_join(1)
+    made.rounds.begins()
     made.force(1, took_s=1)
     assert (made.rounds.completed, made.rounds.under_way) == (1, True)
-    made.rounds.joined(RoundJoined(2, "me", "sessioned", b""))
+    made.rounds.ends(2)
     made.force(2, took_s=1)
     assert (made.rounds.completed, made.rounds.under_way, made.rounds.longest_ms) == (2, False, 2000)
 
@@ -106,25 +78,9 @@ def test_a_round_comes_into_force_while_the_next_one_has_begun():
 def test_who_drops_out_joins_until_a_round_is_in_force_again():
     made = Counted()
     made.join(1)
-    made.rounds.lost("frozen")
+    made.rounds.lost()
     made.force(1)
     assert (made.rounds.completed, made.rounds.under_way) == (0, True)
     made.join(4, took_s=6)
     made.force(4)
     assert (made.rounds.completed, made.rounds.longest_ms) == (1, 6000)
-
-
-def test_all_is_passed_on_to_the_owner():
-    made = Counted()
-    made.join(1)
-    made.rounds.lost("gone")
-    made.rounds.refused(GroupRefusedException("GROUP_AUTHORIZATION_FAILED", "no right"))
-    assert made.rounds.assign("sessioned", "me", {"me": b""}, 2, 1) == {"me": b"all"}
-    assert made.rounds.metadata() == [("sessioned", b"1")]
-    assert made.owner.told == [
-        ("before_join", 0),
-        ("joined", 1),
-        ("lost", "gone"),
-        ("refused", "GROUP_AUTHORIZATION_FAILED"),
-        ("assign", "sessioned", "me", {"me": b""}, 2, 1),
-    ]

@@ -10,7 +10,7 @@ import pytest
 from testkit.simulated_cluster import SimulatedCluster
 
 from penstock.errors import BadRequestException, ConflictException, ConnectException, NotFoundException
-from penstock.herder.running import NotHereException
+from penstock.herder.control_plane import NotHereException
 from penstock.kafka.group.events import RoundJoined
 from penstock.model import ConnectorStatus, ConnectorTaskId, State, TargetState, TaskStatus
 from penstock.model.cluster_config import connector_entries

@@ -12,7 +12,7 @@ from testkit.simulated_cluster.disturbances import ACTIONS, Disturbed
 from testkit.simulated_cluster.stores import LogConfigStore
 
 from penstock.errors import ForbiddenException, KafkaRetriableException
-from penstock.herder.running import NotHereException
+from penstock.herder.control_plane import NotHereException
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import SessionKey, connector_entries, session_key_entries
 
