@@ -57,9 +57,19 @@ class ConnectorLife:
 
 
 # ------------------------------------------------------------------ events
-@dataclass(frozen=True)
-class InitializeDone:
+class ConnectorSignal(Enum):
+    """The events without data."""
+
+    INITIALIZE_DONE = "InitializeDone"
     """``initialize`` returned."""
+    START_DONE = "StartDone"
+    """``start`` returned."""
+    START_PUT_OFF = "StartPutOff"
+    """``start`` raised an error that asks for another call; ``Asked(STARTED)`` repeats it."""
+    STOP_DONE = "StopDone"
+    """``stop`` returned."""
+    SHUTDOWN_ASKED = "ShutdownAsked"
+    """The worker requested the end of the instance."""
 
 
 @dataclass(frozen=True)
@@ -67,21 +77,6 @@ class Asked:
     """A user requested a target state."""
 
     target: TargetState
-
-
-@dataclass(frozen=True)
-class StartDone:
-    """``start`` returned."""
-
-
-@dataclass(frozen=True)
-class StartPutOff:
-    """``start`` raised an error that asks for another call; ``Asked(STARTED)`` repeats it."""
-
-
-@dataclass(frozen=True)
-class StopDone:
-    """``stop`` returned."""
 
 
 @dataclass(frozen=True)
@@ -98,25 +93,19 @@ class ConnectorRaised:
     trace: str
 
 
-@dataclass(frozen=True)
-class ShutdownAsked:
-    """The worker requested the end of the instance."""
-
-
-ConnectorEvent = (
-    InitializeDone | Asked | StartDone | StartPutOff | StopDone | CallFailed | ConnectorRaised | ShutdownAsked
-)
+ConnectorEvent = ConnectorSignal | Asked | CallFailed | ConnectorRaised
 
 
 # ------------------------------------------------------------------ effects
-@dataclass(frozen=True)
-class CallConnectorStart:
+class ConnectorOrder(Enum):
+    """The effects without data."""
+
+    CALL_START = "CallStart"
     """Call the instance's ``start`` and report ``StartDone`` or ``CallFailed``."""
-
-
-@dataclass(frozen=True)
-class CallConnectorStop:
+    CALL_STOP = "CallStop"
     """Call the instance's ``stop`` and report ``StopDone`` or ``CallFailed``."""
+    CLOSE_CONTEXT = "CloseContext"
+    """Close the context and the offset reader; the thread ends."""
 
 
 @dataclass(frozen=True)
@@ -141,12 +130,7 @@ class TargetRefused:
     reason: str
 
 
-@dataclass(frozen=True)
-class CloseContext:
-    """Close the context and the offset reader; the thread ends."""
-
-
-ConnectorEffect = CallConnectorStart | CallConnectorStop | WriteStatus | TargetReached | TargetRefused | CloseContext
+ConnectorEffect = ConnectorOrder | WriteStatus | TargetReached | TargetRefused
 
 _RESTING = {
     TargetState.PAUSED: (ConnectorPhase.PAUSED, State.PAUSED),
@@ -166,31 +150,31 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
     phase = life.phase
     if phase is ConnectorPhase.CLOSED:
         # A late raise_error from the connector's own thread: the context is closed, so the error is dropped.
-        if isinstance(event, (ConnectorRaised, ShutdownAsked)):
+        if isinstance(event, ConnectorRaised) or event is ConnectorSignal.SHUTDOWN_ASKED:
             return life, []
         raise ValueError(f"no transition from {phase.name} on {event!r}")
     match event:
-        case InitializeDone() if phase is ConnectorPhase.NEW:
+        case ConnectorSignal.INITIALIZE_DONE if phase is ConnectorPhase.NEW:
             return replace(life, phase=ConnectorPhase.READY), []
-        case InitializeDone() if phase is ConnectorPhase.FAILED:
+        case ConnectorSignal.INITIALIZE_DONE if phase is ConnectorPhase.FAILED:
             return life, []  # raise_error came during initialize
         case Asked(target=target):
             return _asked(life, target)
-        case StartDone() if phase is ConnectorPhase.STARTING:
+        case ConnectorSignal.START_DONE if phase is ConnectorPhase.STARTING:
             return (
                 ConnectorLife(ConnectorPhase.RUNNING, live=True),
                 [WriteStatus(State.RUNNING), TargetReached(TargetState.STARTED)],
             )
-        case StartDone() if phase is ConnectorPhase.FAILED:
+        case ConnectorSignal.START_DONE if phase is ConnectorPhase.FAILED:
             # raise_error came during start and counts, but stop must be called now.
             return ConnectorLife(ConnectorPhase.FAILED, live=True), [
                 TargetRefused("the connector raised an error while it started")
             ]
-        case StartPutOff() if phase is ConnectorPhase.STARTING:
+        case ConnectorSignal.START_PUT_OFF if phase is ConnectorPhase.STARTING:
             return ConnectorLife(ConnectorPhase.WAITING), [WriteStatus(State.UNASSIGNED)]
-        case StartPutOff() if phase is ConnectorPhase.FAILED:
+        case ConnectorSignal.START_PUT_OFF if phase is ConnectorPhase.FAILED:
             return life, [TargetRefused("the connector raised an error while it started")]
-        case StopDone():
+        case ConnectorSignal.STOP_DONE:
             return _stop_ended(life, None)
         case CallFailed(trace=trace):
             return _call_failed(life, trace)
@@ -202,10 +186,10 @@ def step(life: ConnectorLife, event: ConnectorEvent) -> tuple[ConnectorLife, lis
                 # No call in progress will answer the request when it ends.
                 failed.append(TargetRefused("the connector raised an error before its start was called again"))
             return replace(life, phase=ConnectorPhase.FAILED), failed
-        case ShutdownAsked():
+        case ConnectorSignal.SHUTDOWN_ASKED:
             if life.live and phase is not ConnectorPhase.CLOSING:
-                return replace(life, phase=ConnectorPhase.CLOSING), [CallConnectorStop()]
-            return ConnectorLife(ConnectorPhase.CLOSED), [WriteStatus(State.UNASSIGNED), CloseContext()]
+                return replace(life, phase=ConnectorPhase.CLOSING), [ConnectorOrder.CALL_STOP]
+            return ConnectorLife(ConnectorPhase.CLOSED), [WriteStatus(State.UNASSIGNED), ConnectorOrder.CLOSE_CONTEXT]
     raise ValueError(f"no transition from {phase.name} on {event!r}")
 
 
@@ -215,7 +199,7 @@ def _asked(life: ConnectorLife, target: TargetState) -> tuple[ConnectorLife, lis
         if phase is ConnectorPhase.RUNNING:
             return life, [TargetReached(target)]
         if phase in _IDLE:
-            return replace(life, phase=ConnectorPhase.STARTING), [CallConnectorStart()]
+            return replace(life, phase=ConnectorPhase.STARTING), [ConnectorOrder.CALL_START]
         if phase is ConnectorPhase.FAILED:
             return life, [TargetRefused("the connector has failed; restart it or fix its configuration")]
     else:
@@ -223,14 +207,14 @@ def _asked(life: ConnectorLife, target: TargetState) -> tuple[ConnectorLife, lis
         if phase is resting:
             return life, [TargetReached(target)]
         if phase is ConnectorPhase.RUNNING:
-            return replace(life, phase=_STOPPING_FOR[target]), [CallConnectorStop()]
+            return replace(life, phase=_STOPPING_FOR[target]), [ConnectorOrder.CALL_STOP]
         if phase in _IDLE:
             return replace(life, phase=resting), [WriteStatus(state), TargetReached(target)]
         if phase is ConnectorPhase.FAILED and target is TargetState.PAUSED:
             return life, [TargetRefused("a failed connector cannot be paused; restart it or stop it")]
         if phase is ConnectorPhase.FAILED:
             if life.live:
-                return replace(life, phase=ConnectorPhase.STOPPING), [CallConnectorStop()]
+                return replace(life, phase=ConnectorPhase.STOPPING), [ConnectorOrder.CALL_STOP]
             return replace(life, phase=ConnectorPhase.STOPPED), [WriteStatus(state), TargetReached(target)]
     raise ValueError(f"no transition from {phase.name} on {Asked(target)!r}")
 
@@ -240,7 +224,7 @@ def _stop_ended(life: ConnectorLife, trace: str | None) -> tuple[ConnectorLife, 
     phase = life.phase
     if phase is ConnectorPhase.CLOSING:
         last = WriteStatus(State.UNASSIGNED) if trace is None else WriteStatus(State.FAILED, trace)
-        return ConnectorLife(ConnectorPhase.CLOSED), [last, CloseContext()]
+        return ConnectorLife(ConnectorPhase.CLOSED), [last, ConnectorOrder.CLOSE_CONTEXT]
     if phase is ConnectorPhase.STOPPING:
         # A stop request ends in STOPPED even if the connector's own stop fails (which is logged).
         return ConnectorLife(ConnectorPhase.STOPPED), [WriteStatus(State.STOPPED), TargetReached(TargetState.STOPPED)]

@@ -105,19 +105,31 @@ _BETWEEN_CALLS, _IN_CALL = RunnerLife(RunnerPhase.BETWEEN), RunnerLife(RunnerPha
 
 
 # ------------------------------------------------------------------ events
-@dataclass(frozen=True)
-class Proceed:
+class RunnerSignal(Enum):
+    """The events without data."""
+
+    PROCEED = "Proceed"
     """The task's thread reached a point where it may rest or end, and requests its next phase."""
-
-
-@dataclass(frozen=True)
-class Started:
+    STARTED = "Started"
     """The task's `start` has returned, and its stages run."""
-
-
-@dataclass(frozen=True)
-class PollReturned:
+    POLL_RETURNED = "PollReturned"
     """`poll` has returned or raised; another event reports the outcome."""
+    DRAINED = "Drained"
+    """No records are in flight any more, and the last commit is done."""
+    STOP_RETURNED = "StopReturned"
+    """The task's `stop` has returned or raised."""
+    CLOSED = "Closed"
+    """All resources of the task were released."""
+    PAUSE_ASKED = "PauseAsked"
+    """The worker requests a pause."""
+    RESUME_ASKED = "ResumeAsked"
+    """The worker requests a resume."""
+    STOP_ASKED = "StopAsked"
+    """The worker requests the end."""
+    CANCEL_ASKED = "CancelAsked"
+    """The task is abandoned."""
+    POLL_OVERDUE = "PollOverdue"
+    """`poll` has not returned some time after `wakeup`. If it is still running, another thread calls `stop`."""
 
 
 @dataclass(frozen=True)
@@ -128,67 +140,13 @@ class TaskRaised:
 
 
 @dataclass(frozen=True)
-class Drained:
-    """No records are in flight any more, and the last commit is done."""
-
-
-@dataclass(frozen=True)
-class StopReturned:
-    """The task's `stop` has returned or raised."""
-
-
-@dataclass(frozen=True)
-class Closed:
-    """All resources of the task were released."""
-
-
-@dataclass(frozen=True)
-class PauseAsked:
-    """The worker requests a pause."""
-
-
-@dataclass(frozen=True)
-class ResumeAsked:
-    """The worker requests a resume."""
-
-
-@dataclass(frozen=True)
-class RunnerStopAsked:
-    """The worker requests the end."""
-
-
-@dataclass(frozen=True)
-class RunnerCancelAsked:
-    """The task is abandoned."""
-
-
-@dataclass(frozen=True)
 class Failed:
     """A stage, or something that the task needs, has failed."""
 
     error: BaseException
 
 
-@dataclass(frozen=True)
-class PollOverdue:
-    """`poll` has not returned some time after `wakeup`. If it is still running, another thread calls `stop`."""
-
-
-RunnerEvent = (
-    Proceed
-    | Started
-    | PollReturned
-    | TaskRaised
-    | Drained
-    | StopReturned
-    | Closed
-    | PauseAsked
-    | ResumeAsked
-    | RunnerStopAsked
-    | RunnerCancelAsked
-    | Failed
-    | PollOverdue
-)
+RunnerEvent = RunnerSignal | TaskRaised | Failed
 
 
 # ------------------------------------------------------------------ effects
@@ -200,29 +158,21 @@ class Report:
     error: BaseException | None = None
 
 
-@dataclass(frozen=True)
-class Interrupt:
+class RunnerOrder(Enum):
+    """The effects without data."""
+
+    INTERRUPT = "Interrupt"
     """End the waits of the task's thread and of its stages that have become useless."""
-
-
-@dataclass(frozen=True)
-class CallWakeup:
+    CALL_WAKEUP = "CallWakeup"
     """Call the task's `wakeup` from another thread, and feed `PollOverdue` some time later."""
-
-
-@dataclass(frozen=True)
-class CallTaskStop:
+    CALL_STOP = "CallStop"
     """Call the task's `stop`, on this thread."""
-
-
-@dataclass(frozen=True)
-class AwaitStop:
+    AWAIT_STOP = "AwaitStop"
     """Wait for the call of `stop` in progress on another thread."""
-
-
-@dataclass(frozen=True)
-class BeginRest:
+    BEGIN_REST = "BeginRest"
     """Commit everything up to this point before the task pauses."""
+    ABANDON = "Abandon"
+    """Prevent all further commits, and abandon the work in flight. Invariant 4."""
 
 
 @dataclass(frozen=True)
@@ -238,12 +188,7 @@ class LogFailure:
     asked: TaskEnding
 
 
-@dataclass(frozen=True)
-class Abandon:
-    """Prevent all further commits, and abandon the work in flight. Invariant 4."""
-
-
-RunnerEffect = Report | Interrupt | CallWakeup | CallTaskStop | AwaitStop | BeginRest | LogFailure | Abandon
+RunnerEffect = RunnerOrder | Report | LogFailure
 _Step = tuple[RunnerLife, Sequence[RunnerEffect]]
 
 _NOTHING: Sequence[RunnerEffect] = ()
@@ -258,42 +203,42 @@ def step(life: RunnerLife, event: RunnerEvent) -> _Step:
         ValueError: the event is impossible in this phase.
     """
     # Two of these events come in each poll, so their results are precomputed, see ``at``.
-    if life is _BETWEEN_CALLS and type(event) is Proceed:
+    if life is _BETWEEN_CALLS and event is RunnerSignal.PROCEED:
         return _IN_CALL, _NOTHING
-    if life is _IN_CALL and type(event) is PollReturned:
+    if life is _IN_CALL and event is RunnerSignal.POLL_RETURNED:
         return _BETWEEN_CALLS, _NOTHING
     phase = life.phase
     match event:
-        case Proceed():
+        case RunnerSignal.PROCEED:
             return _proceed(life)
-        case PollReturned() if phase is RunnerPhase.WORKING:
+        case RunnerSignal.POLL_RETURNED if phase is RunnerPhase.WORKING:
             return life.at(RunnerPhase.BETWEEN), _NOTHING
-        case Started() if phase is RunnerPhase.STARTING:
+        case RunnerSignal.STARTED if phase is RunnerPhase.STARTING:
             return life.at(RunnerPhase.BETWEEN), [] if life.is_ending else [Report(State.RUNNING)]
         case TaskRaised(error=error) if phase not in (RunnerPhase.CLOSING, RunnerPhase.ENDED):
             return _raised(life, error)
-        case Drained() if phase is RunnerPhase.DRAINING:
+        case RunnerSignal.DRAINED if phase is RunnerPhase.DRAINING:
             return _closing(life)
-        case StopReturned() if life.stop is StopCall.UNDER_WAY:
+        case RunnerSignal.STOP_RETURNED if life.stop is StopCall.UNDER_WAY:
             return life._replace(stop=StopCall.RETURNED), _NOTHING
-        case Closed() if phase is RunnerPhase.CLOSING:
+        case RunnerSignal.CLOSED if phase is RunnerPhase.CLOSING:
             return life.at(RunnerPhase.ENDED), _last_words(life)
-        case PauseAsked() | ResumeAsked():
-            return life._replace(paused=isinstance(event, PauseAsked)), _NOTHING
-        case RunnerStopAsked() | RunnerCancelAsked() | Failed() if phase is RunnerPhase.ENDED:
+        case RunnerSignal.PAUSE_ASKED | RunnerSignal.RESUME_ASKED:
+            return life._replace(paused=event is RunnerSignal.PAUSE_ASKED), _NOTHING
+        case RunnerSignal.STOP_ASKED | RunnerSignal.CANCEL_ASKED | Failed() if phase is RunnerPhase.ENDED:
             return life, _NOTHING
-        case RunnerStopAsked():
+        case RunnerSignal.STOP_ASKED:
             return (life, _NOTHING) if life.is_ending else (life._replace(ending=TaskEnding.STOP), _interrupted(life))
-        case RunnerCancelAsked():
+        case RunnerSignal.CANCEL_ASKED:
             if life.is_cancelled:
                 return life, _NOTHING
-            return life._replace(ending=TaskEnding.CANCEL), [Abandon(), *_interrupted(life)]
+            return life._replace(ending=TaskEnding.CANCEL), [RunnerOrder.ABANDON, *_interrupted(life)]
         case Failed(error=error):
             noted, told = _noted(life, error)
             return noted, [*told, *_interrupted(life)]
-        case PollOverdue():
+        case RunnerSignal.POLL_OVERDUE:
             if phase is RunnerPhase.WORKING and life.stop is StopCall.NONE:
-                return life._replace(stop=StopCall.UNDER_WAY), [CallTaskStop()]
+                return life._replace(stop=StopCall.UNDER_WAY), [RunnerOrder.CALL_STOP]
             return life, _NOTHING
     raise ValueError(f"no transition from {life} on {event!r}")
 
@@ -305,11 +250,11 @@ def _proceed(life: RunnerLife) -> _Step:
             return life.at(RunnerPhase.DRAINING), _NOTHING
         rests = phase is RunnerPhase.RESTING
         if life.paused:
-            begins: list[RunnerEffect] = [] if rests else [BeginRest(), Report(State.PAUSED)]
+            begins: list[RunnerEffect] = [] if rests else [RunnerOrder.BEGIN_REST, Report(State.PAUSED)]
             return life.at(RunnerPhase.RESTING), begins
         return life.at(RunnerPhase.WORKING), [Report(State.RUNNING)] if rests else _NOTHING
     if phase not in _BEFORE:
-        raise ValueError(f"no transition from {life} on {Proceed()!r}")
+        raise ValueError(f"no transition from {life} on {RunnerSignal.PROCEED!r}")
     if life.is_ending:
         return life.at(RunnerPhase.CLOSING), _NOTHING
     if phase is RunnerPhase.PREPARING:
@@ -322,7 +267,7 @@ def _proceed(life: RunnerLife) -> _Step:
 def _raised(life: RunnerLife, error: BaseException) -> _Step:
     """Handles an exception that ends the current call of the task's thread, so that no `wakeup` is needed."""
     noted, told = _noted(life, error)
-    effects = [*told, *([] if life.is_ending else [Interrupt()])]
+    effects = [*told, *([] if life.is_ending else [RunnerOrder.INTERRUPT])]
     if life.phase in _BEFORE:
         return noted.at(RunnerPhase.CLOSING), effects
     if life.phase is RunnerPhase.STARTING:
@@ -335,9 +280,9 @@ def _raised(life: RunnerLife, error: BaseException) -> _Step:
 def _closing(life: RunnerLife) -> _Step:
     match life.stop:
         case StopCall.NONE:
-            return life._replace(phase=RunnerPhase.CLOSING, stop=StopCall.UNDER_WAY), [CallTaskStop()]
+            return life._replace(phase=RunnerPhase.CLOSING, stop=StopCall.UNDER_WAY), [RunnerOrder.CALL_STOP]
         case StopCall.UNDER_WAY:
-            return life.at(RunnerPhase.CLOSING), [AwaitStop()]
+            return life.at(RunnerPhase.CLOSING), [RunnerOrder.AWAIT_STOP]
     return life.at(RunnerPhase.CLOSING), _NOTHING
 
 
@@ -353,7 +298,7 @@ def _interrupted(life: RunnerLife) -> list[RunnerEffect]:
     """Returns the effects of the task's end, once."""
     if life.is_ending:
         return []
-    return [Interrupt(), CallWakeup()] if life.phase in _IN_LOOP else [Interrupt()]
+    return [RunnerOrder.INTERRUPT, RunnerOrder.CALL_WAKEUP] if life.phase in _IN_LOOP else [RunnerOrder.INTERRUPT]
 
 
 def _last_words(life: RunnerLife) -> list[RunnerEffect]:

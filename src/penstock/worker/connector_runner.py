@@ -32,20 +32,14 @@ from penstock.api import (
 from penstock.errors import ConnectException, IllegalWorkerStateException, as_exception, stack_trace
 from penstock.model.connector_life import (
     Asked,
-    CallConnectorStart,
-    CallConnectorStop,
     CallFailed,
-    CloseContext,
     ConnectorEffect,
     ConnectorEvent,
     ConnectorLife,
+    ConnectorOrder,
     ConnectorPhase,
     ConnectorRaised,
-    InitializeDone,
-    ShutdownAsked,
-    StartDone,
-    StartPutOff,
-    StopDone,
+    ConnectorSignal,
     TargetReached,
     TargetRefused,
     WriteStatus,
@@ -349,7 +343,7 @@ class ConnectorRunner:
                 self._initialize()
                 while self._serve_one():
                     pass
-                self._perform(self._feed(ShutdownAsked()))
+                self._perform(self._feed(ConnectorSignal.SHUTDOWN_ASKED))
             finally:
                 self._retries.ended()
                 _close(self._context)
@@ -368,7 +362,7 @@ class ConnectorRunner:
             self._note(error)
             self._feed(CallFailed(stack_trace(error)))
         else:
-            self._feed(InitializeDone())
+            self._feed(ConnectorSignal.INITIALIZE_DONE)
 
     def _serve_one(self) -> bool:
         """Waits for one request, or for the time of a call that was put off, and serves it.
@@ -453,12 +447,12 @@ class ConnectorRunner:
     def _perform(self, effects: list[ConnectorEffect]) -> None:
         """Makes the calls that a transition requires, and the calls that follow from their outcome."""
         for effect in effects:
-            if isinstance(effect, CallConnectorStart):
-                self._perform(self._call(self._start_instance, StartDone(), again="start"))
-            elif isinstance(effect, CallConnectorStop):
+            if effect is ConnectorOrder.CALL_START:
+                self._perform(self._call(self._start_instance, ConnectorSignal.START_DONE, again="start"))
+            elif effect is ConnectorOrder.CALL_STOP:
                 assert self._connector is not None
-                self._perform(self._call(self._connector.stop, StopDone()))
-            elif isinstance(effect, CloseContext):
+                self._perform(self._call(self._connector.stop, ConnectorSignal.STOP_DONE))
+            elif effect is ConnectorOrder.CLOSE_CONTEXT:
                 _close(self._context)
 
     def _start_instance(self) -> None:
@@ -483,7 +477,7 @@ class ConnectorRunner:
             call()
         except BaseException as error:
             if again and asks_again(error):
-                effects = self._feed(StartPutOff())
+                effects = self._feed(ConnectorSignal.START_PUT_OFF)
                 if self._life.phase is ConnectorPhase.WAITING:
                     self._put_off(again, error)
                 return effects

@@ -49,7 +49,7 @@ from penstock.api import (
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
 from penstock.kafka.admin import TopicCreator
-from penstock.model.runner_life import PollOverdue, PollReturned, RunnerPhase, StopCall
+from penstock.model.runner_life import RunnerPhase, RunnerSignal, StopCall
 from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import PolledBatch
 from penstock.pipeline.batch.source.frame_input import in_arrow
@@ -253,7 +253,7 @@ _COMMIT_FIRST_S = 0.5
 #: it should make.
 POLL_GRACE_S = 2.0
 #: Fed at each poll.
-_POLL_RETURNED: Final = PollReturned()
+_POLL_RETURNED: Final = RunnerSignal.POLL_RETURNED
 #: The time that a stage may take to notice an abort.
 _GIVE_UP_S = 1.0
 
@@ -570,4 +570,4 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
                 ended = self._changed.wait_for(lambda: self._life.phase is not RunnerPhase.WORKING, POLL_GRACE_S)
             if not ended:
                 logger.info("The poll() of task %s has not returned; stop() is called from another thread", self.id)
-                self._feed(PollOverdue())
+                self._feed(RunnerSignal.POLL_OVERDUE)

@@ -33,30 +33,16 @@ from penstock.errors import (
 )
 from penstock.model import ConnectorTaskId, State
 from penstock.model.runner_life import (
-    Abandon,
-    AwaitStop,
-    BeginRest,
-    CallTaskStop,
-    CallWakeup,
-    Closed,
-    Drained,
     Failed,
-    Interrupt,
     LogFailure,
-    PauseAsked,
-    PollReturned,
-    Proceed,
     Report,
-    ResumeAsked,
-    RunnerCancelAsked,
     RunnerEffect,
     RunnerEvent,
     RunnerLife,
+    RunnerOrder,
     RunnerPhase,
-    RunnerStopAsked,
-    Started,
+    RunnerSignal,
     StopCall,
-    StopReturned,
     TaskEnding,
     TaskRaised,
     step,
@@ -278,8 +264,7 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
 
 
 #: Fed at each round.
-_PROCEED: Final = Proceed()
-_TURNS: Final = frozenset({Proceed, PollReturned})
+_TURNS: Final = (RunnerSignal.PROCEED, RunnerSignal.POLL_RETURNED)
 _GOES_ON: Final = TaskEnding.NO
 
 
@@ -322,14 +307,14 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     def pause(self) -> None:
         """Pause after the call in progress; polled records are still delivered, a sink stays in its group."""
-        self._feed(PauseAsked())
+        self._feed(RunnerSignal.PAUSE_ASKED)
 
     def resume(self) -> None:
-        self._feed(ResumeAsked())
+        self._feed(RunnerSignal.RESUME_ASKED)
 
     def stop(self) -> None:
         """Finish what is in flight within ``offset.flush.timeout.ms``, commit, end."""
-        self._feed(RunnerStopAsked())
+        self._feed(RunnerSignal.STOP_ASKED)
 
     def fail(self, error: BaseException) -> None:
         """End with an error that is not the task's own call's, as FAILED; the first error counts."""
@@ -337,7 +322,7 @@ class TaskEngine(ABC, Generic[TaskT]):
 
     def cancel(self) -> None:
         """Abandon the task: it commits and reports nothing more. Invariant 4."""
-        self._feed(RunnerCancelAsked())
+        self._feed(RunnerSignal.CANCEL_ASKED)
         self.retries.ended()
         self._services.abandoned()
 
@@ -393,27 +378,27 @@ class TaskEngine(ABC, Generic[TaskT]):
             self._raising(self._live)
             if self._life.phase is RunnerPhase.DRAINING:
                 self._raising(self._drain)
-                self._feed(Drained())
+                self._feed(RunnerSignal.DRAINED)
             self._quietly("releasing what it used", self._release)
             self.retries.ended()
             self._services.metrics.close()
-            self._feed(Closed())
+            self._feed(RunnerSignal.CLOSED)
 
     def _live(self) -> None:
-        while self._feed(_PROCEED).phase is RunnerPhase.HELD:
+        while self._feed(RunnerSignal.PROCEED).phase is RunnerPhase.HELD:
             self._rest()
         if self._life.phase is not RunnerPhase.PREPARING:
             return
         self._prepare()
-        if self._feed(_PROCEED).phase is not RunnerPhase.STARTING:
+        if self._feed(RunnerSignal.PROCEED).phase is not RunnerPhase.STARTING:
             return
         self._round_began = time.monotonic()
         self._start()
-        self._feed(Started())
+        self._feed(RunnerSignal.STARTED)
         self._loop()
 
     def _loop(self) -> None:
-        while (phase := self._feed(_PROCEED).phase) is not RunnerPhase.DRAINING:
+        while (phase := self._feed(RunnerSignal.PROCEED).phase) is not RunnerPhase.DRAINING:
             self._round_began = time.monotonic()
             self._round(resting=phase is RunnerPhase.RESTING)
 
@@ -467,7 +452,7 @@ class TaskEngine(ABC, Generic[TaskT]):
             life, effects = step(self._life, event)
             self._life = life
             # The waiting threads are woken by requests and at the end, not at each turn of the loop.
-            if life.ending is not _GOES_ON or type(event) not in _TURNS:
+            if life.ending is not _GOES_ON or event not in _TURNS:
                 self._changed.notify_all()
         for effect in effects:
             self._perform(effect)
@@ -479,23 +464,23 @@ class TaskEngine(ABC, Generic[TaskT]):
                 self._services.report(state, None)
             case Report(error=BaseException() as error):
                 self._services.report(self._state_after(error), stack_trace(error))
-            case Interrupt():
+            case RunnerOrder.INTERRUPT:
                 self._interrupt()
                 self._stopping.set()
                 self._services.session.end()
-            case CallWakeup():
+            case RunnerOrder.CALL_WAKEUP:
                 self._wake()
-            case CallTaskStop():
+            case RunnerOrder.CALL_STOP:
                 self._quietly("the task's stop()", self._spec.task.stop)
-                self._feed(StopReturned())
-            case AwaitStop():
+                self._feed(RunnerSignal.STOP_RETURNED)
+            case RunnerOrder.AWAIT_STOP:
                 with self._changed:
                     self._changed.wait_for(lambda: self._life.stop is StopCall.RETURNED)
-            case BeginRest():
+            case RunnerOrder.BEGIN_REST:
                 self._begin_rest()
             case LogFailure(error=error, asked=asked):
                 self._log(error, asked)
-            case Abandon():
+            case RunnerOrder.ABANDON:
                 self._services.errors.abandon()
                 self._abandon()
                 self._services.metrics.close()
