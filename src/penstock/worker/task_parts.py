@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, TypeVar
 
 from penstock.api import BaseTransformation, Converter, HeaderConverter, Monitorable, Predicate, Task
@@ -48,6 +49,7 @@ from penstock.settings import (
     SourceSettings,
 )
 from penstock.settings.worker import ConverterSettings, WorkerSettings
+from penstock.stores.offset_file import replace_file
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import MessageTarget
 from penstock.worker.bulk.planning import Chain
@@ -302,18 +304,31 @@ class Chained:
 def writers_name(worker: Mapping[str, str], host: str) -> str:
     """The name under which a worker, or its group, writes bulk work.
 
-    A standalone worker has no group: its host and its offset file identify it, because that file has the offsets of its
-    connectors.
+    A standalone worker has no group. Its offset file identifies it, because that file has the offsets of its
+    connectors: the name is made of the host and the file's path, and kept in a file next to it, so that it stays where
+    the offsets are moved to another host, or a container has a new host name.
 
     >>> writers_name({"group.id": "loads"}, "one")
     'loads'
-    >>> writers_name({"offset.storage.file.filename": "/var/offsets"}, "one")
-    'standalone-aee0059e'
     """
     if group := worker.get("group.id", "").strip():
         return group
-    place = os.path.abspath(worker.get("offset.storage.file.filename", ""))
-    return f"standalone-{hashlib.sha256(f'{host}:{place}'.encode()).hexdigest()[:8]}"
+    offsets = os.path.abspath(worker.get("offset.storage.file.filename", ""))
+    kept = Path(f"{offsets}.bulk")
+    made = f"standalone-{hashlib.sha256(f'{host}:{offsets}'.encode()).hexdigest()[:8]}"
+    try:
+        if kept.exists() and (name := kept.read_text().strip()):
+            return name
+        replace_file(kept, f"{made}\n".encode())
+    except (OSError, UnicodeDecodeError) as error:
+        log.warning(
+            "The name %s of this worker's bulk work cannot be kept in %s (%s). A run that is half done begins anew if "
+            "the worker moves to another host.",
+            made,
+            kept,
+            error,
+        )
+    return made
 
 
 def make_bulk(

@@ -1,7 +1,9 @@
 """The parts of a task: converters of a worker's file are checked before any is made, and parts get their metrics."""
 
+import re
 from collections.abc import Mapping
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
@@ -24,7 +26,7 @@ from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import (
     TaskRequest,
 )
-from penstock.worker.task_parts import TaskParts, check_worker_converters, make_parts, new_task
+from penstock.worker.task_parts import TaskParts, check_worker_converters, make_parts, new_task, writers_name
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 MINIMUM = {
@@ -168,3 +170,29 @@ def test_a_task_with_a_method_that_cannot_be_called_is_not_made() -> None:
         f"task c-0 cannot be used: {__name__}.WrongTask.put(self, frame, partition) "
         "cannot be called: the worker calls put(frame) (missing a required argument: 'partition')"
     )
+
+
+def test_the_name_of_a_standalone_workers_bulk_work_stays_when_its_offsets_move_to_another_host(tmp_path: Path) -> None:
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+
+    def name(directory: Path, host: str) -> str:
+        return writers_name({"offset.storage.file.filename": str(directory / "offsets")}, host)
+
+    first = name(here, "one")
+    assert re.fullmatch("standalone-[0-9a-f]{8}", first)
+    assert name(here, "two") == first
+    here.rename(there)
+    assert name(there, "three") == first
+    (there / "offsets.bulk").write_text("")
+    assert name(there, "three") == name(there, "four") != first
+
+
+def test_a_name_that_cannot_be_kept_is_used_and_a_warning_says_so(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    absent = {"offset.storage.file.filename": str(tmp_path / "absent" / "offsets")}
+    assert writers_name(absent, "one").startswith("standalone-")
+    assert "begins anew if the worker moves to another host" in caplog.text
+    (tmp_path / "offsets.bulk").write_bytes(b"\xff\xfe")
+    assert writers_name({"offset.storage.file.filename": str(tmp_path / "offsets")}, "one").startswith("standalone-")
