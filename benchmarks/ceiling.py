@@ -21,12 +21,12 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
+from testkit.brokers.embedded import SecuredBroker
 
 from benchmarks.figures import median
 from benchmarks.processes import cpu_seconds
 from benchmarks.workloads import CLIENTS, LINE_BYTES, Environment
 from penstock.api import RecordMetadata
-from penstock.broker import EmbeddedBroker
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.kafka.settings.client import producer_settings
@@ -157,7 +157,7 @@ def main() -> int:
     options = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="penstock-ceiling-") as directory,
-        EmbeddedBroker(Path(directory) / "kafka", heap="1g", listeners={"SSL": _SERVER_KEY}) as broker,
+        SecuredBroker(Path(directory) / "kafka", heap="1g", listeners={"SSL": _SERVER_KEY}) as broker,
     ):
         environment = Environment(broker.bootstrap_servers, Path(directory), options.records, options.clients)
         assert broker.pid is not None, "it has started"

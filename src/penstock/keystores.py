@@ -41,11 +41,7 @@ class Blame(Enum):
 
 
 class KeyStoreFault(Exception):
-    """A store that cannot be read.
-
-    Attributes:
-        blame: The setting or file to correct.
-    """
+    """A store that cannot be read."""
 
     def __init__(self, blame: Blame, message: str) -> None:
         super().__init__(message)
@@ -57,7 +53,6 @@ class KeyEntry:
     """A private key with its certificates.
 
     Attributes:
-        alias: Its name in the store.
         chain: Certificates in DER, the key's own first.
         recover: Returns the key, PKCS8 in DER without encryption; its argument is the key's password. Raises
             ``KeyStoreFault``.
@@ -74,8 +69,6 @@ class KeyStore:
 
     Attributes:
         format: ``JKS`` or ``PKCS12``.
-        keys: In the order of the file.
-        trusted: The certificates that the file marks as trusted, in DER.
     """
 
     format: str
@@ -110,11 +103,7 @@ def open_store(data: bytes, password: str | None) -> KeyStore:
     """Reads a store.
 
     Args:
-        data: The whole file.
         password: The store's password; without it a JKS file is read unchecked, as in Java.
-
-    Raises:
-        KeyStoreFault: the format is unknown, the file is damaged, or the password is wrong.
     """
     match format_of(data):
         case "PKCS12":
@@ -147,11 +136,7 @@ _VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion
 
 
 def enabled_versions(text: str) -> tuple[str, ...]:
-    """The versions that ``ssl.enabled.protocols`` names; empty for all.
-
-    Raises:
-        ConfigException: one of them is not supported.
-    """
+    """The versions that ``ssl.enabled.protocols`` names; empty for all."""
     named = tuple(name.strip() for name in text.split(",") if name.strip())
     if any(name not in _VERSIONS for name in named):
         raise ConfigException("ssl.enabled.protocols", text, f"Only {' and '.join(_VERSIONS)} are supported")
@@ -185,11 +170,7 @@ def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
     """Sets the suites of TLS 1.2. TLS 1.3 is always offered, and is the only version if all names are of its suites.
 
     Args:
-        context: the context to change.
         names: Java's names, as ``ssl.cipher.suites`` lists them.
-
-    Raises:
-        ConfigException: OpenSSL knows none of them.
     """
     older = [suite for suite in map(openssl_cipher, names) if suite]
     if older:
@@ -203,11 +184,7 @@ def set_ciphers(context: ssl.SSLContext, names: Sequence[str]) -> None:
 
 
 def trust(context: ssl.SSLContext, certificates: str) -> None:
-    """Trusts certificates (PEM). As in Java, this includes certificates that are not self-signed.
-
-    Raises:
-        ConfigException: there is no usable certificate.
-    """
+    """Trusts certificates (PEM). As in Java, this includes certificates that are not self-signed."""
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     try:
         context.load_verify_locations(cadata=certificates)
@@ -216,16 +193,7 @@ def trust(context: ssl.SSLContext, certificates: str) -> None:
 
 
 def load_key(context: ssl.SSLContext, material: KeyMaterial, location: str) -> None:
-    """Loads a key. OpenSSL takes only file names, so the key is in a file in memory that only this process sees.
-
-    Args:
-        context: the context to change.
-        material: the key with its certificates.
-        location: its origin, for the message.
-
-    Raises:
-        ConfigException: they cannot be used, or the password is wrong.
-    """
+    """Loads a key. OpenSSL takes only file names, so the key is in a file in memory that only this process sees."""
     handle = os.memfd_create("penstock-tls")
     try:
         with os.fdopen(handle, "w", encoding="latin-1") as file:
@@ -262,14 +230,8 @@ class KeyMaterial:
 def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
     """The private keys of a key store, or the private key in the settings themselves.
 
-    Args:
-        settings: ``ssl.*``.
-
     Returns:
         The keys in the order of the file; empty if the settings name no key.
-
-    Raises:
-        ConfigException: a file cannot be read or has no key, or a password is wrong.
     """
     location = settings.get("ssl.keystore.location")
     key, chain = settings.get("ssl.keystore.key"), settings.get("ssl.keystore.certificate.chain")
@@ -303,14 +265,7 @@ def key_material(settings: Mapping[str, str]) -> list[KeyMaterial]:
 
 
 def trusted_certificates(settings: Mapping[str, str]) -> str:
-    """The certificates of a trust store, or the certificates in the settings; empty for none.
-
-    Args:
-        settings: ``ssl.*``.
-
-    Raises:
-        ConfigException: the file cannot be read or has no certificate, or its password is wrong.
-    """
+    """The certificates of a trust store, or the certificates in the settings; empty for none."""
     location = settings.get("ssl.truststore.location")
     if not location:
         return settings.get("ssl.truststore.certificates", "")
@@ -342,11 +297,7 @@ def _refused(group: str, location: str, fault: KeyStoreFault) -> ConfigException
 
 
 def read_store(setting: str, path: str) -> bytes:
-    """Reads a file of keys or certificates that a setting names.
-
-    Raises:
-        ConfigException: It is not a file, cannot be read, or is too large.
-    """
+    """Reads a file of keys or certificates that a setting names."""
     # A setting may name a device or a pipe, which never ends; the system reports no size for some files.
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -372,11 +323,7 @@ def decode_jks(data: bytes, password: str | None) -> KeyStore:
     """Reads a JKS file.
 
     Args:
-        data: The whole file.
         password: The store's password; None to skip the check of the digest.
-
-    Raises:
-        KeyStoreFault: the file is damaged or has unreadable entries, or the password is wrong.
     """
     reader = _Reader(data)
     reader.number(4)
@@ -405,11 +352,7 @@ def decode_jks(data: bytes, password: str | None) -> KeyStore:
 
 
 class _Reader:
-    """Reads a file from its beginning.
-
-    Raises:
-        KeyStoreFault: from every method, if the file ends too early.
-    """
+    """Reads a file from its beginning."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -484,9 +427,6 @@ def _der(data: bytes) -> tuple[bytes, bytes]:
 
     >>> _der(bytes([4, 2, 7, 8, 5, 0]))
     (b'\\x07\\x08', b'\\x05\\x00')
-
-    Raises:
-        IndexError, ValueError: the element is longer than the data.
     """
     size, start = data[1], 2
     if size & 0x80:
@@ -498,15 +438,7 @@ def _der(data: bytes) -> tuple[bytes, bytes]:
 
 
 def decode_pkcs12(data: bytes, password: str | None) -> KeyStore:
-    """Reads a PKCS12 file.
-
-    Args:
-        data: The whole file.
-        password: The password of the file and its key.
-
-    Raises:
-        KeyStoreFault: the file is damaged, or the password is wrong.
-    """
+    """Reads a PKCS12 file."""
     try:
         found = load_pkcs12(data, None if password is None else password.encode())
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:

@@ -76,7 +76,7 @@ class EmbeddedCluster:
         for broker, overrides in zip(self.brokers, self._overrides, strict=True):
             directory = broker.data_dir.absolute()
             properties = node_properties(directory, _HOST, broker.port, self._controller_port, overrides)
-            configuration = write_configuration(directory, properties, "INFO")
+            configuration = write_configuration(directory, properties)
             cluster_id = format_storage(java, class_path, configuration, [], cluster_id)
 
 

@@ -19,7 +19,7 @@ from penstock.kafka.settings.client import admin_settings
 from penstock.model import ConnectorType, State
 from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRange, BackfillShare, PreviewRequest
 from penstock.plugins import Plugins
-from penstock.stores.config import ConnectorStore, LocalConfigStore
+from penstock.stores.config import FileConnectorStore, LocalConfigStore
 from penstock.stores.offsets import MemoryOffsetStore, OffsetReader
 from penstock.stores.status import LocalStatusStore
 from penstock.telemetry import Metrics
@@ -236,7 +236,7 @@ class FakeBackfill:
 class Setup:
     """The objects that a test gets."""
 
-    def __init__(self, connectors: ConnectorStore | None = None, plugins: Plugins | None = None) -> None:
+    def __init__(self, connectors: FileConnectorStore | None = None, plugins: Plugins | None = None) -> None:
         self.tasks: list[FakeTask] = []
         self.task_error: Exception | None = None
         self.stuck = ""
@@ -336,7 +336,7 @@ def _no_producer(connector: str, config: Mapping[str, str], transactional_id: st
 
 
 @contextmanager
-def running(connectors: ConnectorStore | None = None, plugins: Plugins | None = None) -> Iterator[Setup]:
+def running(connectors: FileConnectorStore | None = None, plugins: Plugins | None = None) -> Iterator[Setup]:
     """A herder that serves, stopped at the end.
 
     Args:

@@ -23,9 +23,11 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import Final
 
+from testkit.brokers.embedded import freeze, thaw
 from testkit.doubles.exactly_once import visible
 from testkit.processes.file_flow import Feeder
 from testkit.processes.worker_group import GroupWorker, WorkerGroup
@@ -131,7 +133,7 @@ class GroupChaos:
         with ExitStack() as opened:
             opened.callback(self._group.close)
             # In front of that: a frozen broker would keep workers from ending.
-            opened.callback(self._broker.thaw)
+            opened.callback(thaw, self._broker)
             self._group.start()
             with ExitStack() as feeders:
                 for number, boundary in enumerate(_BOUNDARIES):
@@ -219,8 +221,8 @@ class GroupChaos:
         if kind in (Kind.BROKER_STOPPED, Kind.BROKER_KILLED):
             (self._broker.stop if kind is Kind.BROKER_STOPPED else self._broker.kill)()
             return self._broker.start
-        self._broker.freeze()
-        return self._broker.thaw
+        freeze(self._broker)
+        return partial(thaw, self._broker)
 
     # ---------------------------------------------------------------- what must hold
     def _look(self) -> None:

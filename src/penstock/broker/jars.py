@@ -54,9 +54,6 @@ def java_command(environment: Mapping[str, str]) -> str | None:
     """`JAVA_HOME/bin/java` when `JAVA_HOME` is set, else the `java` on the path; None if there is none.
 
     This function does not run it; `find_java` checks its version.
-
-    Args:
-        environment: the environment of the process that is to run it.
     """
     home = environment.get("JAVA_HOME", "")
     if home:
@@ -69,9 +66,6 @@ def find_java(environment: Mapping[str, str] | None = None) -> Path:
 
     Args:
         environment: the process environment when None.
-
-    Raises:
-        JavaNotFoundException: there is none, it does not run, or it is older than 17.
     """
     environment = os.environ if environment is None else environment
     command = java_command(environment)
@@ -111,10 +105,6 @@ def free_ports(count: int, host: str = "127.0.0.1") -> list[int]:
     They are outside the range from which the system gives each outgoing connection a port, so that no connection takes
     one between the answer and the use, or while a server restarts. Another server may still take one;
     each call in a process returns different ports.
-
-    Args:
-        count: the number of ports.
-        host: the address the server will bind.
     """
     candidates = port_candidates(_given_to_connections())
     with ExitStack() as held:
@@ -218,11 +208,6 @@ def resolve_jars(coordinates: Sequence[str], cache: Path | None = None) -> list[
     Args:
         coordinates: `group:artifact:version`, at least one.
         cache: the directory to keep them in; `cache_directory()` when None.
-
-    Raises:
-        JavaNotFoundException: no Java 17 or later was found to run Ivy.
-        JarsNotFoundException: no network, no such artifact, or the cache cannot be written.
-        ValueError: a coordinate does not have three parts.
     """
     if not coordinates or any(len([part for part in text.split(":") if part]) != 3 for text in coordinates):
         raise ValueError(f"expected coordinates of the form group:artifact:version, got {list(coordinates)}")
@@ -338,9 +323,7 @@ def archive_file(program: str, java: Path, parts: Sequence[str], environment: Ma
     """The archive of a program's classes in the cache; it may not exist yet.
 
     Args:
-        program: names the file.
         java: the Java that runs the program; another build of it has another archive.
-        parts: further inputs of the archive, such as the class path.
         environment: None for the process environment.
     """
     java = java.resolve()
@@ -349,14 +332,9 @@ def archive_file(program: str, java: Path, parts: Sequence[str], environment: Ma
     return cache_directory(environment) / f"{program}-{digest}.jsa"
 
 
-def kafka_archive(java: Path, cache: Path | None = None) -> Path:
-    """The archive of the embedded broker's classes; it may not exist yet.
-
-    Args:
-        java: the Java that runs the broker.
-        cache: the directory of its jars; None for `cache_directory()`.
-    """
-    jars = jar_directory(BROKER_COORDINATES, cache_directory() if cache is None else cache)
+def kafka_archive(java: Path) -> Path:
+    """The archive of the embedded broker's classes; it may not exist yet."""
+    jars = jar_directory(BROKER_COORDINATES, cache_directory())
     return archive_file(f"kafka-classes-{KAFKA_VERSION}", java, [str(jars)])
 
 
@@ -369,15 +347,8 @@ def make_archive(target: Path, record: Callable[[Path], str]) -> Path:
     """Makes an archive; replaces an existing one.
 
     Args:
-        target: The file.
         record: Runs the program to its end, which writes its classes to the given path; returns the program's output,
             for the error message.
-
-    Returns:
-        The file.
-
-    Raises:
-        ArchiveFailedException: The program does not start, or the file cannot be written.
     """
     try:
         target.parent.mkdir(parents=True, exist_ok=True)

@@ -71,11 +71,7 @@ class PostgreSql:
         self.stop()
 
     def start(self) -> None:
-        """Makes the data directory when there is none, starts the server and waits until it answers.
-
-        Raises:
-            ConnectException: The wheel is not installed, or the server does not start; the message has its output.
-        """
+        """Makes the data directory when there is none, starts the server and waits until it answers."""
         self.directory.mkdir(parents=True, exist_ok=True)
         if self._owner is not None:
             os.chown(self.directory, self._owner.pw_uid, self._owner.pw_gid)
@@ -105,9 +101,6 @@ class PostgreSql:
 
         Returns:
             The rows, a line each, with ``|`` between columns.
-
-        Raises:
-            ConnectException: The server refuses it.
         """
         command = ("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", "postgres", "-X", "-q", "-A", "-t")
         return self._run("psql", *command, "-1", "-v", "ON_ERROR_STOP=1", "-c", statements)

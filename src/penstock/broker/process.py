@@ -12,7 +12,6 @@ import atexit
 import base64
 import os
 import secrets
-import signal
 import socket
 import struct
 import subprocess
@@ -21,7 +20,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from penstock.broker.jars import (
     BROKER_COORDINATES,
@@ -55,7 +54,7 @@ appender.file.policies.size.type = SizeBasedTriggeringPolicy
 appender.file.policies.size.size = 20MB
 appender.file.strategy.type = DefaultRolloverStrategy
 appender.file.strategy.max = 2
-rootLogger.level = {level}
+rootLogger.level = INFO
 rootLogger.appenderRef.file.ref = file
 """
 
@@ -116,47 +115,15 @@ def node_properties(
     return properties
 
 
-def with_listeners(
-    properties: Mapping[str, str], host: str, ports: Mapping[str, int], listeners: Mapping[str, Mapping[str, str]]
-) -> dict[str, str]:
-    """Adds listeners to the properties of a node.
-
-    Args:
-        properties: the properties without these listeners.
-        host: the host of the new listeners.
-        ports: the port of each, by its name.
-        listeners: the settings of each, by its name; with `security.protocol` unless the name is a protocol.
-
-    >>> base = {"listeners": "A://h:1", "advertised.listeners": "A://h:1", "listener.security.protocol.map": "A:SSL"}
-    >>> found = with_listeners(base, "h", {"SSL": 2}, {"SSL": {"ssl.client.auth": "required"}})
-    >>> found["listeners"], found["listener.security.protocol.map"], found["listener.name.ssl.ssl.client.auth"]
-    ('A://h:1,SSL://h:2', 'A:SSL,SSL:SSL', 'required')
-    """
-    found = dict(properties)
-    for name, settings in listeners.items():
-        place = f",{name}://{host}:{ports[name]}"
-        found["listeners"] += place
-        found["advertised.listeners"] += place
-        found["listener.security.protocol.map"] += f",{name}:{settings.get('security.protocol', name)}"
-        for key, text in settings.items():
-            if key != "security.protocol":
-                found[f"listener.name.{name.lower()}.{key}"] = text
-    return found
-
-
-def write_configuration(data_dir: Path, properties: Mapping[str, str], log_level: str) -> Path:
-    """Write the node's properties and log configuration; returns the path of the properties.
-
-    Raises:
-        BrokerException: the directory cannot be made or written to.
-    """
+def write_configuration(data_dir: Path, properties: Mapping[str, str]) -> Path:
+    """Write the node's properties and log configuration; returns the path of the properties."""
     lines = [f"{key}={_escape(value)}\n" for key, value in properties.items()]
     path = data_dir / SERVER_PROPERTIES
     try:
         data_dir.mkdir(0o700, parents=True, exist_ok=True)
         path.write_text("".join(lines), encoding="utf-8")
         (data_dir / _LOGGING_PROPERTIES).write_text(
-            _LOGGING.format(path=_escape(str(data_dir / SERVER_LOG)), level=log_level), encoding="utf-8"
+            _LOGGING.format(path=_escape(str(data_dir / SERVER_LOG))), encoding="utf-8"
         )
     except OSError as error:
         raise BrokerException(
@@ -189,12 +156,6 @@ def format_storage(
 
     Args:
         cluster_id: the id of the node's cluster; None for a new one.
-
-    Returns:
-        The id of the cluster.
-
-    Raises:
-        BrokerException: the tool failed; its output is in the message.
     """
     cluster_id = cluster_id or new_cluster_id()
     command = [
@@ -300,11 +261,7 @@ def ask_cluster(host: str, port: int, timeout_s: float) -> BrokerView:
 
 
 def parse_metadata(response: bytes) -> BrokerView:
-    """The first part of a Metadata v2 response.
-
-    Raises:
-        ValueError: the bytes are not a Metadata response.
-    """
+    """The first part of a Metadata v2 response."""
     try:
         correlation, count = struct.unpack_from(">ii", response, 0)
         if correlation != _CORRELATION:
@@ -343,7 +300,6 @@ _HOST = "127.0.0.1"
 _OUTPUT = "server.out"
 _PERFORMANCE = "KAFKA_JVM_PERFORMANCE_OPTS"
 _POLL_S = 0.05
-_STILL_CHECKS = 500
 
 
 class EmbeddedBroker:
@@ -357,14 +313,8 @@ class EmbeddedBroker:
     Args:
         data_dir: holds log segments, configuration and log of the node; an existing one is continued.
         port: the port for clients; None or 0 for a free one.
-        properties: server properties that win over the built-in ones.
-        cache: the jar cache (see `penstock.broker.jars.cache_directory`).
-        heap: the JVM's largest heap.
         outlive: leave the JVM running when this process ends (for `penstock broker start`); without it the JVM is
             killed with its owner, however the owner ends.
-        log_level: the level of the server's log file.
-        listeners: further ones by name, each with its settings: `security.protocol` (by default the name) and the
-            settings that Kafka reads below `listener.name.<name>.`; see `bootstrap_of`.
         jvm_options: further options of the JVM. As with Kafka's own scripts, `KAFKA_JVM_PERFORMANCE_OPTS` in the
             environment replaces the built-in options for speed.
     """
@@ -375,23 +325,16 @@ class EmbeddedBroker:
         *,
         port: int | None = None,
         properties: Mapping[str, str] | None = None,
-        cache: Path | None = None,
         heap: str = "512m",
         outlive: bool = False,
-        log_level: str = "INFO",
-        listeners: Mapping[str, Mapping[str, str]] | None = None,
         jvm_options: Sequence[str] = (),
     ) -> None:
         self.data_dir = data_dir
         self._jvm_options = list(jvm_options)
         self._properties = dict(properties or {})
-        self._cache = cache
         self._heap = heap
         self._outlive = outlive
-        self._log_level = log_level
         self._port = port or 0
-        self._listeners = dict(listeners or {})
-        self._ports: dict[str, int] = {}
         self._process: subprocess.Popen[bytes] | None = None
         self._guard: OwnerGuard | None = None
 
@@ -404,10 +347,6 @@ class EmbeddedBroker:
     def bootstrap_servers(self) -> str:
         """The `bootstrap.servers` of clients."""
         return f"{_HOST}:{self._port}"
-
-    def bootstrap_of(self, listener: str) -> str:
-        """Returns the `bootstrap.servers` of clients for one of the further listeners, once the broker has started."""
-        return f"{_HOST}:{self._ports[listener]}"
 
     @property
     def pid(self) -> int | None:
@@ -433,7 +372,7 @@ class EmbeddedBroker:
         """The server's log."""
         return self.data_dir / SERVER_LOG
 
-    def start(self, timeout_s: float = 120.0) -> EmbeddedBroker:
+    def start(self, timeout_s: float = 120.0) -> Self:
         """Start the JVM and wait until the broker answers a Metadata request with itself in it.
 
         The jars are fetched first when the cache lacks them; that time is not part of the timeout.
@@ -446,15 +385,13 @@ class EmbeddedBroker:
         if self.is_running:
             return self
         java = find_java()
-        class_path = os.pathsep.join(map(str, resolve_jars(BROKER_COORDINATES, self._cache)))
-        chosen, controller_port, *others = free_ports(2 + len(self._listeners))
+        class_path = os.pathsep.join(map(str, resolve_jars(BROKER_COORDINATES)))
+        chosen, controller_port = free_ports(2)
         self._port = self._port or chosen
-        self._ports = self._ports or dict(zip(self._listeners, others, strict=True))
         data_dir = self.data_dir.absolute()
-        properties = node_properties(data_dir, _HOST, self._port, controller_port, self._properties)
-        properties = with_listeners(properties, _HOST, self._ports, self._listeners)
-        configuration = write_configuration(data_dir, properties, self._log_level)
-        shared = sharing(kafka_archive(java, self._cache))
+        properties = self._node_properties(controller_port)
+        configuration = write_configuration(data_dir, properties)
+        shared = sharing(kafka_archive(java))
         cluster_id = stored_cluster_id(properties)
         if cluster_id is None:
             cluster_id = format_storage(java, class_path, configuration, shared)
@@ -487,26 +424,16 @@ class EmbeddedBroker:
             self._process.wait()
         self._release()
 
-    def freeze(self) -> None:
-        """Suspend the JVM, as a long pause would, and wait until it is suspended; see `thaw`."""
-        self._signal(signal.SIGSTOP)
-        pause = threading.Event()
-        for _ in range(_STILL_CHECKS):
-            if self._process is None or _stands_still(self._process.pid):
-                return
-            pause.wait(0.01)
-
-    def thaw(self) -> None:
-        """Let a frozen broker continue."""
-        self._signal(signal.SIGCONT)
-
-    def __enter__(self) -> EmbeddedBroker:
+    def __enter__(self) -> Self:
         return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    def _node_properties(self, controller_port: int) -> dict[str, str]:
+        return node_properties(self.data_dir.absolute(), _HOST, self._port, controller_port, self._properties)
 
     def _launch(self, java: Path, options: Sequence[str], class_path: str, configuration: Path) -> None:
         command = [
@@ -547,10 +474,6 @@ class EmbeddedBroker:
             self._guard = None
         self._process = None
 
-    def _signal(self, number: signal.Signals) -> None:
-        if self._process is not None and self._process.poll() is None:
-            self._process.send_signal(number)
-
 
 def await_serving(
     host: str,
@@ -567,10 +490,6 @@ def await_serving(
     Args:
         cluster_id: distinguishes the broker from any other that uses its port.
         exit_code: returns the exit code of its process, None while it runs.
-        log_tail: returns the end of the log, for the error message.
-
-    Raises:
-        BrokerException: the process ended, or the timeout expired.
     """
     deadline = clock() + timeout_s
     pause = threading.Event()
@@ -592,28 +511,12 @@ def await_serving(
         pause.wait(_POLL_S)
 
 
-def _stands_still(pid: int) -> bool:
-    """True if no thread of a process runs any more; a signal to stop reaches them one after the other."""
-    try:
-        states = [
-            stat.read_text().rpartition(")")[2].split()[0] for stat in Path("/proc", str(pid), "task").glob("*/stat")
-        ]
-    except OSError:
-        return False
-    return all(state in "TtZX" for state in states)
-
-
 #: Seconds to start Kafka, or to write some 50 MB, on a busy machine.
 _TIME_S = 300.0
 
 
 def archive_kafka() -> Path:
-    """Makes the archive where brokers of this Java look for it, or makes it again.
-
-    Raises:
-        ArchiveFailedException: The broker does not start, or the file cannot be written.
-        JavaNotFoundException: no suitable Java.
-    """
+    """Makes the archive where brokers of this Java look for it, or makes it again."""
     target = kafka_archive(find_java())
 
     def record(made: Path) -> str:

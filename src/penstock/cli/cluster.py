@@ -36,7 +36,6 @@ class MemberView:
     """One member.
 
     Attributes:
-        url: Its address in the group.
         leads: True if it is the leader.
         given: The work that the leader has assigned to it: ``connectors`` and ``tasks``.
         answer: Its own answer; None if it does not answer.
@@ -68,7 +67,6 @@ class GroupDescription:
     Attributes:
         leading: The leader's answer; if it does not answer, the answer of the worker called first.
         led: True if it is the leader's answer.
-        members: All known members, ordered by address.
         written: The known end of the config topic before the members were called.
         findings: The problems, as sentences; empty if there are none.
     """
@@ -130,7 +128,6 @@ def view_of(
     Args:
         asked: The answer of the worker called first.
         leading: The answer of the leader; None if there is no leader, or it does not answer.
-        members: All known members.
         leader_error: The reason why the leader does not answer; empty if there is no leader.
         written: The end of the config topic before they were called; negative if unknown.
     """
@@ -259,10 +256,6 @@ def cluster(session: Session, timeout: float) -> None:
 
 def look(api: ApiClient, timeout_s: float) -> GroupDescription:
     """Calls all workers of a group, and calls them again after a pause if the group was changing.
-
-    Args:
-        api: The client of any member.
-        timeout_s: The time limit of each answer.
 
     Raises:
         ApiError: the called worker refuses, or is standalone.

@@ -64,11 +64,7 @@ class ConnectorFile:
 
 
 def read_connector_files(paths: Sequence[str]) -> list[ConnectorFile]:
-    """Reads all files.
-
-    Raises:
-        ConfigException: a file cannot be read or is invalid, or two connectors have the same name.
-    """
+    """Reads all files."""
     files: list[ConnectorFile] = []
     by_name: dict[str, str] = {}
     for path in paths:
@@ -84,11 +80,7 @@ def read_connector_files(paths: Sequence[str]) -> list[ConnectorFile]:
 
 
 def read_text(path: str) -> str:
-    """The text of a file, UTF-8.
-
-    Raises:
-        ConfigException: it cannot be read.
-    """
+    """The text of a file, UTF-8."""
     try:
         return Path(path).read_bytes().decode("utf-8-sig")
     except OSError as error:
@@ -98,20 +90,12 @@ def read_text(path: str) -> str:
 
 
 def read_given(file: str) -> str:
-    """The text of a file that the command line names; ``-`` is standard input.
-
-    Raises:
-        ConfigException: it cannot be read.
-    """
+    """The text of a file that the command line names; ``-`` is standard input."""
     return sys.stdin.read() if file == "-" else read_text(file)
 
 
 def read_json(file: str) -> Any:
-    """The JSON in a file that the command line names; ``-`` is standard input.
-
-    Raises:
-        ConfigException: it cannot be read, or is not JSON.
-    """
+    """The JSON in a file that the command line names; ``-`` is standard input."""
     text = read_given(file)
     try:
         return json.loads(text)
@@ -121,9 +105,6 @@ def read_json(file: str) -> Any:
 
 def parse_connector_file(path: str, text: str) -> ConnectorFile:
     """A connector file's content.
-
-    Raises:
-        ConfigException: the content is invalid.
 
     >>> parse_connector_file("a.properties", "name=a").config
     {'name': 'a'}

@@ -49,9 +49,7 @@ class SettingError:
     """An error in one setting.
 
     Attributes:
-        name: The setting.
         value: Its value; None if it was not set. The value of a secret is hidden.
-        error: The error.
     """
 
     name: str
@@ -60,12 +58,7 @@ class SettingError:
 
 
 def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[SettingError]:
-    """The faults in a validation's answer: one for each setting.
-
-    Args:
-        found: The answer.
-        config: The validated configuration.
-    """
+    """The faults in a validation's answer: one for each setting."""
     listed = []
     for entry in found["configs"]:
         value, definition = entry["value"], entry["definition"] or {}
@@ -193,11 +186,7 @@ _WARNING = re.compile(r'299 \S+ "([^"]*)"')
 
 
 class ApiError(Exception):
-    """The worker answered with an error.
-
-    Attributes:
-        status: The HTTP status code.
-    """
+    """The worker answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -205,11 +194,7 @@ class ApiError(Exception):
 
 
 class Unreachable(Exception):
-    """No worker answered.
-
-    Attributes:
-        reason: The reason without the address, for use in another message.
-    """
+    """No worker answered."""
 
     def __init__(self, url: str, reason: object) -> None:
         super().__init__(
@@ -224,14 +209,6 @@ class ApiClient:
     Args:
         url: The worker's address; may hold ``user:password@``.
         timeout_s: The time limit of an answer; the worker's own limit is 90 seconds.
-        ca_file: Certificates to trust instead of the system's.
-        certificate: A PEM file with key and certificate, for workers that require one.
-
-    Attributes:
-        warnings: The warnings of all answers so far.
-
-    Raises:
-        ConfigException: the address is none, or a file of certificates cannot be used.
     """
 
     def __init__(
@@ -254,10 +231,6 @@ class ApiClient:
 
         A login that was given for https is not sent over http.
 
-        Args:
-            url: The address of the other worker, as a worker names it.
-            timeout_s: The time limit of an answer.
-
         Raises:
             ConfigException: the address is none, or a file of certificates cannot be used.
         """
@@ -278,10 +251,8 @@ class ApiClient:
         """Makes one request.
 
         Args:
-            method: GET, POST, ...
             path: Its segments, not escaped.
             body: Sent as JSON; None for none.
-            query: Parameters.
 
         Returns:
             The answer's JSON; None for an empty one.
@@ -326,9 +297,6 @@ def _worker_url(url: str) -> SplitResult:
 
     >>> _worker_url("worker:8083").geturl()
     'http://worker:8083'
-
-    Raises:
-        ConfigException: it is not an address.
     """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")

@@ -37,7 +37,6 @@ from penstock.kafka.admin import TopicAdmin, error_code
 
 _Error = ck.KafkaError
 _NONE: Final[Mapping[str, str]] = MappingProxyType({})
-_MADE: Final = object()
 #: The client returns the number of a source, or the member of its enumeration.
 _DEFAULT: Final = (ConfigSource.DEFAULT_CONFIG, ConfigSource.DEFAULT_CONFIG.value)
 _NOT_THERE: Final = frozenset({_Error.UNKNOWN_TOPIC_OR_PART, _Error._UNKNOWN_TOPIC})
@@ -84,7 +83,6 @@ class AccessRule:
     """An access rule for a topic with exactly this name.
 
     Attributes:
-        topic: The topic.
         principal: The user, as ``User:name``.
         host: The client's host; ``*`` for any host.
         operation: The operation, by Kafka's name: ``READ``, ``ALL`` ..
@@ -119,9 +117,6 @@ class ClusterAdmin:
         timeout_s: The time limit of each call, in seconds.
         read_only: True if calls must not change the cluster: they do nothing, except that ``create_topic`` has the
             cluster check the request for the topic.
-
-    Raises:
-        ConfigException: The client rejects a setting.
 
     Every call raises a ``KafkaException`` if the cluster refuses: a ``KafkaRetriableException`` if it does not answer,
     an ``AuthenticationException`` if it rejects the login.
@@ -286,11 +281,7 @@ class ClusterAdmin:
             return None
         return [
             AccessRule(
-                one.name,
-                one.principal,
-                one.host,
-                one.operation.name,
-                one.permission_type is AclPermissionType.ALLOW,
+                one.name, one.principal, one.host, one.operation.name, one.permission_type is AclPermissionType.ALLOW
             )
             for one in found
         ]
@@ -316,15 +307,8 @@ class ClusterAdmin:
         self, doing: str, request: Callable[[Any, float], Mapping[Any, Any]], missing: frozenset[int] = frozenset()
     ) -> dict[Any, Any]:
         """The results of a request for several items, without items that do not exist."""
-        answers: dict[Any, Any] = {}
-        futures: dict[Any, Any] = {}
-
-        def first(client: Any, left: float) -> Any:
-            futures.update(request(client, left))
-            return _All(futures, missing)
-
-        answers.update(self._ask(doing, first))
-        return answers
+        found: dict[Any, Any] = self._ask(doing, lambda client, left: _All(request(client, left), missing))
+        return found
 
     def _ask(self, doing: str, request: Callable[[Any, float], Any], missing: frozenset[int] = frozenset()) -> Any:
         return self._call(lambda: self._admin.ask(doing, request, missing=missing))

@@ -72,9 +72,6 @@ class KafkaCluster:
 
         Args:
             settings: Further settings of a consumer; ``isolation.level`` for example.
-
-        Raises:
-            ConfigException: A setting is refused, or the client does not take it.
         """
         made = self._made(ClientKind.CONSUMER, settings)
         return RecordReader(made, name=self.name)
@@ -100,9 +97,6 @@ class KafkaCluster:
 
         Args:
             settings: Further settings of a producer. Those of connections and logins apply; batching is fixed.
-
-        Raises:
-            ConfigException: A setting is refused, or the client does not take it.
         """
         common = {name: text for name, text in settings.items() if name in setting_names(ClientKind.ADMIN)}
         made = {**self._made(ClientKind.ADMIN, common), **_WRITER}

@@ -72,9 +72,6 @@ class RecordReader:
         settings: librdkafka's settings.
         name: The name of the cluster, for messages.
 
-    Raises:
-        ConfigException: The client rejects a setting.
-
     Source: org.apache.kafka.clients.consumer.KafkaConsumer.
     """
 
@@ -127,8 +124,6 @@ class RecordReader:
 
         Raises:
             OffsetOutOfRangeException: The offset does not exist in a partition; the other partitions continue.
-            ConnectException: A batch cannot be read.
-            KafkaException: The reader may not read a topic, or the login failed (``AuthenticationException``).
         """
         if self._waiting:
             raise self._waiting.popleft()
@@ -174,11 +169,7 @@ class RecordReader:
         self._trouble.clear()
 
     def bounds(self, place: TopicPartition, timeout_s: float = 10.0) -> tuple[int, int]:
-        """The offsets of the first record of a partition, and of the next record to be written.
-
-        Raises:
-            KafkaException: The cluster does not answer, or the topic does not exist.
-        """
+        """The offsets of the first record of a partition, and of the next record to be written."""
         try:
             low, high = self._client.get_watermark_offsets(ck.TopicPartition(*place), timeout=timeout_s)
         except ck.KafkaException as error:
@@ -268,8 +259,6 @@ class RecordWriter:
     """Writes records to a cluster, in order and once each.
 
     Args:
-        client: librdkafka's producer.
-        trouble: The errors that it reports between calls.
         name: The name of the cluster, for messages.
 
     Source: org.apache.kafka.clients.producer.KafkaProducer.
@@ -286,13 +275,8 @@ class RecordWriter:
         """Queues a record, which is sent in the background.
 
         Args:
-            topic: Its topic.
-            key: Its key.
             value: Its value.
             partition: Its partition.
-
-        Raises:
-            KafkaException: An earlier record could not be stored, or too many records are queued.
         """
         with self._lock:
             self._client.poll(0)
@@ -303,11 +287,7 @@ class RecordWriter:
                 raise KafkaException(f"{self._name} takes no more records for {topic}: {error}") from error
 
     def flush(self, timeout_s: float) -> bool:
-        """Waits until all records are stored; returns False if the timeout expires.
-
-        Raises:
-            KafkaException: A record could not be stored.
-        """
+        """Waits until all records are stored; returns False if the timeout expires."""
         with self._lock:
             left = self._client.flush(timeout_s)
             self._raise_failed()

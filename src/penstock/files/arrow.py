@@ -1,8 +1,8 @@
-"""Files in file systems of PyArrow and fsspec. Main type: ``ArrowStore``. Any thread.
+"""Files in file systems of PyArrow and fsspec. Any thread.
 
 A file is written under another name and moved. The libraries of these file systems wait for minutes, or for ever, for a
-store that does not answer, so ``TimedCalls`` makes each call on a thread of its own, which is abandoned if the call
-does not return in time.
+store that does not answer, so each call is made on a thread of its own, which is abandoned if the call does not return
+in time.
 
 Source: the documentation of PyArrow, "Filesystem Interface".
 """
@@ -23,7 +23,7 @@ import pyarrow as pa
 from pyarrow import fs
 
 from penstock.errors import ConnectException, RetriableException
-from penstock.files.store import UNFINISHED, Found, GoneException, Store, of_system
+from penstock.files.store import UNFINISHED, Found, Store, gone, of_system
 
 _T = TypeVar("_T")
 #: The number of calls without a return above which a further one waits for one of them.
@@ -37,7 +37,6 @@ class TimedCalls:
 
     Args:
         limit_s: The time that a call may take, in seconds.
-        label: The store, for people.
     """
 
     def __init__(self, limit_s: float, label: str) -> None:
@@ -50,11 +49,7 @@ class TimedCalls:
         """Makes a call.
 
         Args:
-            call: The call.
             alive: A short call that shows that the store still answers: as long as it returns, ``call`` is waited for.
-
-        Raises:
-            RetriableException: It has not returned in time.
         """
         self._wait_for_late()
         answer: Future[_T] = Future()
@@ -108,9 +103,6 @@ class ArrowStore(Store):
     """A file system of PyArrow.
 
     Args:
-        filesystem: The file system.
-        root: The path in it, below which all files are.
-        label: The address, for people.
         timeout_s: The time that a call may take, in seconds.
     """
 
@@ -123,7 +115,6 @@ class ArrowStore(Store):
         self._timed = TimedCalls(timeout_s, label)
 
     def put(self, key: str, data: BinaryIO, size: int) -> None:
-        """See ``Store``."""
         target = f"{self._root}/{key}"
         temporary = f"{self._root}/{UNFINISHED}/{key.rsplit('/', 1)[-1]}.{uuid.uuid4().hex}"
         where = f"{self._label}/{key}"
@@ -140,21 +131,14 @@ class ArrowStore(Store):
         self._call(where, "write", lambda: self._replace(temporary, target))
 
     def create_if_absent(self, key: str, data: bytes) -> bool:
-        """Not supported: these file systems have no common call for it.
-
-        Raises:
-            ConnectException: Always.
-        """
+        """Not supported: these file systems have no common call for it."""
         raise ConnectException(f"{self._label} has no way to create a file only if it is absent")
 
     def list_from(self, directory: str, start: str) -> Iterator[str]:
-        """See ``Store``."""
         found = self._listed(f"{self._root}/{directory}", f"{self._label}/{directory}", missing_ok=True)
         yield from sorted(one.base_name for one in found if one.is_file and one.base_name >= start)
 
     def delete(self, key: str) -> None:
-        """See ``Store``."""
-
         def delete() -> None:
             try:
                 self._fs.delete_file(f"{self._root}/{key}")
@@ -163,36 +147,33 @@ class ArrowStore(Store):
 
         self._call(f"{self._label}/{key}", "delete", delete)
 
-    def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
-        """See ``Store``."""
-        gone = [one for one in self.list_from(UNFINISHED, "") if one.startswith(starts)]
-        for name in gone:
-            self.delete(f"{UNFINISHED}/{name}")
-        return len(gone)
-
     def check(self) -> None:
-        """See ``Store``."""
         self._call(self._label, "look at", self._look)
 
     def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
-        """See ``Store``."""
-        yield from self._walk(below and f"{below}/", skip)
+        prefix = below and f"{below}/"
+        directory = f"{self._root}/{prefix}".rstrip("/") or "/"
+        found = self._listed(directory, f"{self._label}/{prefix}", missing_ok=bool(prefix))
+        for one in sorted(found, key=lambda one: one.base_name):
+            key = prefix + one.base_name
+            if one.type == fs.FileType.Directory:
+                if not skip(key):
+                    yield from self.walk(skip, key)
+            elif one.is_file:
+                yield _found(key, one)
 
     def look_at(self, key: str) -> Found:
-        """See ``Store``."""
         one = self._call(f"{self._label}/{key}", "read", lambda: self._fs.get_file_info(f"{self._root}/{key}"))
         if not one.is_file:
-            raise GoneException(f"{self._label}/{key} is gone: it was moved or deleted before it was read to its end")
+            raise gone(f"{self._label}/{key}")
         return _found(key, one)
 
     def open(self, found: Found) -> Any:
-        """See ``Store``."""
         call = partial(self._call, f"{self._label}/{found.key}", "read")
         file = call(lambda: self._fs.open_input_file(f"{self._root}/{found.key}"))
         return pa.PythonFile(io.BufferedReader(_TimedFile(file, call), _READ_BYTES), mode="r")
 
     def move(self, key: str, target: str) -> None:
-        """See ``Store``."""
         source, to = f"{self._root}/{key}", f"{self._root}/{target}"
 
         def move() -> None:
@@ -210,17 +191,6 @@ class ArrowStore(Store):
     def _look(self) -> object:
         return self._fs.get_file_info(self._root or "/")
 
-    def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
-        directory = f"{self._root}/{prefix}".rstrip("/") or "/"
-        found = self._listed(directory, f"{self._label}/{prefix}", missing_ok=bool(prefix))
-        for one in sorted(found, key=lambda one: one.base_name):
-            key = prefix + one.base_name
-            if one.type == fs.FileType.Directory:
-                if not skip(key):
-                    yield from self._walk(key + "/", skip)
-            elif one.is_file:
-                yield _found(key, one)
-
     def _listed(self, directory: str, where: str, *, missing_ok: bool) -> Any:
         """The entries of a directory, in one call of any size."""
         selector = fs.FileSelector(directory, allow_not_found=missing_ok)
@@ -235,11 +205,7 @@ class ArrowStore(Store):
         return self._call(where, "list", look, self._look)
 
     def _call(self, where: str, what: str, call: Callable[[], _T], alive: Callable[[], object] | None = None) -> _T:
-        """Makes a call in the time that it may take; see ``TimedCalls``.
-
-        Raises:
-            ConnectException: See ``Store``.
-        """
+        """Makes a call in the time that it may take; see ``TimedCalls``."""
         try:
             return self._timed(call, alive)
         except (OSError, pa.ArrowException) as error:
@@ -247,12 +213,7 @@ class ArrowStore(Store):
 
 
 class _TimedFile(io.RawIOBase):
-    """A file that is read by timed calls.
-
-    Args:
-        file: PyArrow's file.
-        call: Makes a timed call.
-    """
+    """A file that is read by timed calls."""
 
     def __init__(self, file: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
         self._file, self._timed, self._is_late = file, call, False

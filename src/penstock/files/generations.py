@@ -120,8 +120,6 @@ class Block:
 
     Attributes:
         table: A table, or its replacement after it was moved out of memory.
-        held: Bytes in memory.
-        schema: The schema of the table.
     """
 
     table: Any
@@ -138,11 +136,9 @@ class OpenFile:
     """Rows that will be one file.
 
     Attributes:
-        directory: Where it goes.
         first: The offset of its first row.
         number: 0; more for a second file of that directory and offset.
         pieces: Its rows: in which block they are, from which row of it on, and how many.
-        rows: How many.
         total: About the bytes that they have as tables.
     """
 
@@ -181,11 +177,8 @@ class Generation:
 
     Attributes:
         first_time: The time of its first row.
-        touched_ms: When the last row arrived, by the clock.
-        deadline_ms: When it ends, by the clock.
         ranges: The first offset of each partition, as read, and the offset after its last row.
         partial: The partitions whose last message has more rows to come.
-        blocks: The rows of all files.
         blocks_at_join: The number of blocks when small ones were last joined.
     """
 
@@ -246,7 +239,6 @@ class Generations:
     """The open files of all partitions of a task, and closed files that are not written yet.
 
     Args:
-        rotation: The rules for closing files.
         limit: The bytes of rows in memory, over all files.
         together: True if files contain the records of all partitions.
     """
@@ -265,9 +257,7 @@ class Generations:
         """Takes rows; closes generations as they are full.
 
         Args:
-            place: Where the rows were read.
             rows: The rows, in order of their offsets.
-            now_ms: The time by the clock.
         """
         count, position, group = len(rows.offsets), 0, self._group(place)
         while position < count:
@@ -322,12 +312,7 @@ class Generations:
         return tuple(self._closed)
 
     def written(self, generation: Generation, size: int) -> None:
-        """Says that all files of a generation are where they belong.
-
-        Args:
-            generation: One of ``closed``.
-            size: The bytes of its files.
-        """
+        """Says that all files of a generation are where they belong."""
         self._closed.remove(generation)
         total = sum(one.total for one in generation.files.values())
         if total > 1 << 16:

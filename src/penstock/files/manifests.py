@@ -159,31 +159,11 @@ _WIDTH: Final = 19
 Ranges: TypeAlias = "Mapping[TopicPartition, tuple[int, int]]"
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The range of a partition in a commit that is valid, or was begun.
-
-    Attributes:
-        start: The end of the previous commit; 0: it is the first commit.
-        end: The offset after the last one.
-        commit: The id of the commit.
-        files: The keys of its files.
-    """
-
-    start: int
-    end: int
-    commit: str
-    files: tuple[str, ...]
-
-
 class Manifests:
     """The commits of a connector in a store.
 
     Args:
         store: The store, which can create a file only if it is absent.
-        root: The directory of all files.
-        connector: The connector's name.
-        names: What the names of claims begin with.
         renamed_from: The former name of the connector: a partition without a commit of this one continues where the
             former one ended; empty: there is none.
     """
@@ -203,11 +183,7 @@ class Manifests:
         self._latest = -1
 
     def id_of_next(self, now_ms: int) -> str:
-        """An id for a commit: it sorts after all commits of the partitions, even if other clocks differ.
-
-        Args:
-            now_ms: The time in milliseconds.
-        """
+        """An id for a commit: it sorts after all commits of the partitions, even if other clocks differ."""
         self._latest = max(now_ms, self._latest + 1)
         return f"{self._latest:013d}-{uuid.uuid4().hex[:8]}"
 
@@ -219,22 +195,24 @@ class Manifests:
         """
         self._ends.pop(place, None)
         for start in reversed(self._starts(place)):
-            claim = self._claim_at(place, start)
-            if claim is None:
+            data = self._read(self._key(place, start))
+            if data is None:
                 continue
-            self._latest = max(self._latest, int(claim.commit.partition("-")[0]))
-            if self._counts(claim.commit):
-                self._ends[place] = claim.end
-                return claim.end
+            claim: Any = json.loads(data)
+            commit: str = claim["commit"]
+            self._latest = max(self._latest, int(commit.partition("-")[0]))
+            if self._counts(commit):
+                self._ends[place] = claim["end"]
+                return self._ends[place]
             log.info(
                 "The commit %s did not finish and is undone: %s starts again after offset %d",
-                claim.commit,
+                commit,
                 place,
                 start,
             )
-            for key in claim.files:
+            for key in claim["files"]:
                 self.store.delete(key)
-            end_uploads(self.store, self._root, tuple(key.rpartition("/")[2] for key in claim.files))
+            end_uploads(self.store, self._root, tuple(key.rpartition("/")[2] for key in claim["files"]))
             self.store.delete(self._key(place, start))
         if self._former is None or (end := self._former.end(place)) is None:
             return None
@@ -246,9 +224,7 @@ class Manifests:
         """Begins a commit; idempotent for a commit whose end is unknown.
 
         Args:
-            name: The id of the commit.
             ranges: For each partition the first offset, and the offset after the last one.
-            files: The keys of its files.
 
         Raises:
             RetriableException: The store is unavailable.
@@ -273,7 +249,6 @@ class Manifests:
         Args:
             name: The id given to ``claim``.
             ranges: The ranges given to ``claim``.
-            files: The keys of the files, with their rows.
 
         Raises:
             RetriableException: The store is unavailable.
@@ -317,13 +292,6 @@ class Manifests:
             found.append(int(name.removeprefix(begin)))
         return found
 
-    def _claim_at(self, place: TopicPartition, start: int) -> Claim | None:
-        data = self._read(self._key(place, start))
-        if data is None:
-            return None
-        content: Any = json.loads(data)
-        return Claim(start, content["end"], content["commit"], tuple(content["files"]))
-
     def _read(self, key: str) -> bytes | None:
         try:
             with self.store.open(self.store.look_at(key)) as file:
@@ -334,13 +302,7 @@ class Manifests:
 
 @dataclass(slots=True)
 class _Named:
-    """A commit in progress.
-
-    Attributes:
-        name: Its id.
-        files: The names of its files.
-        rows: The rows of each file, by key.
-    """
+    """A commit in progress."""
 
     name: str
     files: dict[OpenFile, str] = field(default_factory=dict)
@@ -351,11 +313,8 @@ class ManifestPublisher(Publisher):
     """Writes the files of generations, and a manifest for each generation.
 
     Args:
-        manifests: The commits of the connector.
-        root: The directory of all files.
         write: Writes a file; several threads call it at once.
         directory: The directory for large temporary files; None: the system's.
-        beside: Additional files for each file.
         clock: The time in milliseconds; ids of commits begin with it.
     """
 
@@ -394,7 +353,6 @@ class ManifestPublisher(Publisher):
         return {place: end for place in places if (end := self._manifests.end(place)) is not None}
 
     def forget(self, generation: Generation) -> None:
-        """See ``Publisher``."""
         super().forget(generation)
         self._named.pop(generation, None)
 

@@ -27,12 +27,7 @@ from penstock.files.widening import conform, merged
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """Rows that are in a file.
-
-    Attributes:
-        start: Where they begin.
-        size: Bytes of an Arrow stream.
-    """
+    """Rows that are in a file."""
 
     start: int
     size: int
@@ -43,9 +38,6 @@ class Spill:
 
     Args:
         directory: Its directory; None: the system's temporary directory.
-
-    Raises:
-        OSError: The disk is full, or the directory does not exist.
     """
 
     def __init__(self, directory: str | None) -> None:
@@ -113,12 +105,8 @@ class Publisher:
     """Writes the files of generations, and removes files whose rows are in other files.
 
     Args:
-        store: The store.
-        root: The directory of all topics.
         write: Writes a file; several threads call it at once.
-        names: The names of the files.
         directory: The directory for large temporary files; None: the system's.
-        beside: Additional files for each file.
     """
 
     def __init__(
@@ -162,9 +150,6 @@ class Publisher:
     def publish(self, generation: Generation) -> int:
         """Writes the unwritten files of a generation.
 
-        Returns:
-            The bytes of its files.
-
         Raises:
             RetriableException: The store is unavailable; the next call writes only the remaining files.
             ConnectException: The store rejects a request.
@@ -197,12 +182,7 @@ class Publisher:
         return sum(done.values())
 
     def ends(self, places: Collection[TopicPartition]) -> Mapping[TopicPartition, int]:
-        """The offsets after the rows in files, for partitions whose position the store itself knows: none here.
-
-        Raises:
-            RetriableException: The store is unavailable.
-            ConnectException: The store rejects a request.
-        """
+        """The offsets after the rows in files, for partitions whose position the store itself knows: none here."""
         return {}
 
     def forget(self, generation: Generation) -> None:
@@ -300,16 +280,7 @@ class Publisher:
 
 
 def end_uploads(store: Store, root: str, starts: tuple[str, ...]) -> None:
-    """Ends uploads that an earlier run has left; where that is refused, a warning says that they stay.
-
-    Args:
-        store: Where they are.
-        root: The directory of all files.
-        starts: What the names of the files begin with.
-
-    Raises:
-        RetriableException: The store is away.
-    """
+    """Ends uploads that an earlier run has left; where that is refused, a warning says that they stay."""
     try:
         count = store.end_unfinished(root, starts)
     except RetriableException:

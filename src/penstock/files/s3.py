@@ -1,7 +1,9 @@
-"""Objects of Amazon S3, and of stores that speak its protocol. Main type: ``S3Store``; needs boto3. Any thread.
+"""Objects of Amazon S3, and of stores that speak its protocol; needs boto3. Any thread.
 
 PyArrow's own S3 file system is not used: it completes an upload whose writer has failed, and can neither list from a
-key nor end uploads of other processes. Source: the API reference of Amazon S3.
+key nor end uploads of other processes.
+
+Source: the API reference of Amazon S3, and its page "Error responses".
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, BinaryIO, TypeVar
+from typing import Any, BinaryIO, Final, TypeVar
 from urllib.parse import unquote_plus
 
 import pyarrow as pa
 
-from penstock.errors import RetriableException
-from penstock.files.store import ChangedException, Found, GoneException, LoginException, Store, of_s3
+from penstock.errors import ConnectException, RetriableException
+from penstock.files.store import ChangedException, Found, GoneException, LoginException, Store, gone
 
 log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -77,7 +79,6 @@ class S3Store(Store):
     """A bucket, or the objects below a prefix.
 
     Args:
-        options: The bucket and its options.
         renew: Returns new options when the store rejects the credentials, because a secret may have changed.
     """
 
@@ -100,8 +101,6 @@ class S3Store(Store):
         self._run("PutObject", key, write)
 
     def create_if_absent(self, key: str, data: bytes) -> bool:
-        """See ``Store``."""
-
         def create(client: Any) -> bool:
             from botocore.exceptions import ClientError
 
@@ -126,7 +125,6 @@ class S3Store(Store):
                 return
 
     def delete(self, key: str) -> None:
-        """See ``Store``."""
         self._run("DeleteObject", key, lambda client: client.delete_object(**self._named(key)))
 
     def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
@@ -164,7 +162,6 @@ class S3Store(Store):
                 return
 
     def look_at(self, key: str) -> Found:
-        """See ``Store``."""
         return self._run("GetObject", key, lambda client: self._head(client, key))
 
     def open(self, found: Found) -> Any:
@@ -193,7 +190,6 @@ class S3Store(Store):
         self.delete(key)
 
     def check(self) -> None:
-        """See ``Store``."""
         prefix = f"{self._options.prefix}/" if self._options.prefix else ""
         self._run(
             "ListBucket",
@@ -202,7 +198,6 @@ class S3Store(Store):
         )
 
     def close(self) -> None:
-        """See ``Store``."""
         self._client.close()
 
     def _head(self, client: Any, key: str) -> Found:
@@ -313,6 +308,91 @@ class S3Store(Store):
         return {name: value for name, value in found.items() if value}
 
 
+_BUSY: Final = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling",
+                "ThrottlingException",
+                "RequestLimitExceeded", "ConditionalRequestConflict",
+                "OperationAborted", "NoSuchUpload", "BandwidthLimitExceeded"}  # fmt: skip
+_LOGIN: Final = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "ExpiredTokenException",
+                 "TokenRefreshRequired", "RequestExpired",
+                 "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
+_RIGHTS: Final = (
+    "a sink needs s3:PutObject, s3:DeleteObject, s3:ListBucket and s3:AbortMultipartUpload, a source s3:ListBucket and "
+    "s3:GetObject, and s3:PutObject and s3:DeleteObject to move files"
+)
+
+
+def of_s3(error: Exception, where: str, what: str) -> ConnectException:
+    """The error of boto3.
+
+    Args:
+        what: The failed S3 operation, by the name of its permission: ``PutObject``.
+    """
+    text = " ".join(str(error).split())
+    answer: Any = getattr(error, "response", None)
+    if not isinstance(answer, dict):
+        return _of_client(error, text, where, what)
+    code = str(answer.get("Error", {}).get("Code", ""))
+    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
+    said = f"{code or status} {answer.get('Error', {}).get('Message', '')}".strip()
+    if code == "NoSuchBucket" or (status == 404 and what == "ListBucket"):
+        return ConnectException(
+            f"There is no bucket for {where} ({said}): create it, or correct url or s3.bucket.name; then "
+            "restart the task"
+        )
+    if what == "GetObject" and (code in ("NoSuchKey", "404") or status == 404):
+        return gone(where)
+    if what == "GetObject" and status in (412, 416):
+        return ChangedException(f"{where} was changed while it was read ({said})")
+    if code == "RequestTimeTooSkewed":
+        return ConnectException(
+            f"{where} does not accept requests by the clock of this machine ({said}): set the clock; then restart the "
+            "task"
+        )
+    if code == "KeyTooLongError":
+        return ConnectException(
+            f"The key of {where} is too long ({said}): set a shorter url, topics.dir or path.format, or fewer fields "
+            "in partition.field.name; then restart the task"
+        )
+    if code in _LOGIN:
+        return LoginException(
+            f"{where} does not accept the credentials ({said}): correct aws.access.key.id and aws.secret.access.key, "
+            "or what the default chain finds (environment, profile, role); then restart the task"
+        )
+    if code == "NotImplemented" or status == 501:
+        return ConnectException(f"{where} has no {what} ({said}): it is not all that S3 is")
+    if code in _BUSY or status >= 500 or status == 429:
+        return RetriableException(f"{where} does not answer {what} for now ({said})")
+    if status in (301, 307, 400) and code in (
+        "PermanentRedirect",
+        "AuthorizationHeaderMalformed",
+        "IllegalLocationConstraintException",
+    ):
+        return ConnectException(f"{where} is in another region ({said}): correct s3.region")
+    if code == "AccessDenied" or status == 403:
+        return ConnectException(
+            f"The credentials have no right to {what} at {where} ({said}): grant s3:{what}; {_RIGHTS}"
+        )
+    return ConnectException(f"{where} refuses {what} ({said})")
+
+
+def _of_client(error: Exception, text: str, where: str, what: str) -> ConnectException:
+    name = type(error).__name__
+    if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"):
+        return LoginException(
+            f"There are no credentials for {where} ({text}): set aws.access.key.id and aws.secret.access.key, or what "
+            "the default chain looks for (environment, profile, role)"
+        )
+    if name == "SSLError":
+        return ConnectException(
+            f"The certificate of {where} is not trusted ({text}): set s3.ca.location to a file with its authority"
+        )
+    if name in ("ParamValidationError", "InvalidEndpoint", "UnknownEndpointError", "NoRegionError") or isinstance(
+        error, ValueError
+    ):
+        return ConnectException(f"{where} cannot be asked for {what}: {text}")
+    return RetriableException(f"{where} cannot be reached for {what}: {text}")
+
+
 class _Ranges(io.RawIOBase):
     """A file whose bytes are fetched in ranges."""
 
@@ -343,11 +423,7 @@ class _Ranges(io.RawIOBase):
 
 
 def _whole(page: Any) -> Any:
-    """The page of a listing. One whose connection was cut in front of its body is not one without names.
-
-    Raises:
-        KeyError: It is no page.
-    """
+    """The page of a listing. One whose connection was cut in front of its body is not one without names."""
     page["IsTruncated"]
     return page
 
@@ -380,11 +456,7 @@ def _begin(params: dict[str, Any], **_: Any) -> None:
 def _end_late(
     limit_s: float, request_dict: dict[str, Any], response: Any, caught_exception: Exception | None, **_: Any
 ) -> None:
-    """Ends a call of boto3 that has had its time: another attempt by itself could take as long again.
-
-    Raises:
-        BotoCoreError: The time is over, and the call has failed.
-    """
+    """Ends a call of boto3 that has had its time: another attempt by itself could take as long again."""
     from botocore.exceptions import ReadTimeoutError
 
     if time.monotonic() - request_dict["context"].get(_BEGAN, 0.0) < limit_s:

@@ -1,7 +1,7 @@
 """The interface of stores for files, and the store for a directory. Methods may be called from several threads.
 
 ``DirectoryStore`` writes a file under another name, makes it durable, and renames it.
-Source: Penstock's own; rename(2), link(2); the documentation of Amazon S3, "Error responses".
+Source: Penstock's own; rename(2), link(2).
 """
 
 from __future__ import annotations
@@ -40,21 +40,8 @@ _FOREVER: Final = {
     errno.ENOENT,
     errno.EISDIR,
 }
-_BUSY: Final = {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling",
-                "ThrottlingException",
-                "RequestLimitExceeded", "ConditionalRequestConflict",
-                "OperationAborted", "NoSuchUpload", "BandwidthLimitExceeded"}  # fmt: skip
-_LOGIN: Final = {"InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken", "InvalidToken", "ExpiredTokenException",
-                 "TokenRefreshRequired", "RequestExpired",
-                 "InvalidClientTokenId", "AuthFailure", "NotSignedUp"}  # fmt: skip
-
-
 #: The right that an operation on files needs.
 _NEEDED: Final = {"read": "read", "list": "read"}
-_RIGHTS: Final = (
-    "a sink needs s3:PutObject, s3:DeleteObject, s3:ListBucket and s3:AbortMultipartUpload, a source s3:ListBucket and "
-    "s3:GetObject, and s3:PutObject and s3:DeleteObject to move files"
-)
 
 
 class LoginException(ConnectException):
@@ -69,99 +56,28 @@ class ChangedException(ConnectException):
     """A file is another one than when it was opened."""
 
 
+def gone(where: str) -> GoneException:
+    """The error of a file that is not there any more."""
+    return GoneException(f"{where} is gone: it was moved or deleted before it was read to its end")
+
+
 def of_system(error: OSError, where: str, what: str) -> ConnectException:
     """The error of a file system.
 
     Args:
-        error: The error.
-        where: The file or directory, for people.
         what: The failed operation: ``write``, ``list`` and so on.
     """
     text = " ".join(str(error.strerror or error).split())
     if error.errno in (errno.ENOSPC, errno.EDQUOT):
         return RetriableException(f"Cannot {what} {where}: {text}. It is tried again: make room")
     if what == "read" and (error.errno == errno.ENOENT or isinstance(error, FileNotFoundError)):
-        return GoneException(f"{where} is gone: it was moved or deleted before it was read to its end")
+        return gone(where)
     if error.errno in _FOREVER or (error.errno is None and isinstance(error, (PermissionError, FileNotFoundError))):
         return ConnectException(
             f"Cannot {what} {where}: {text}. Check the path, and that the worker's user may "
             f"{_NEEDED.get(what, 'write')} there; then restart the task"
         )
     return RetriableException(f"Cannot {what} {where}: {text}")
-
-
-def of_s3(error: Exception, where: str, what: str) -> ConnectException:
-    """The error of boto3.
-
-    Args:
-        error: The error.
-        where: The object or bucket, for people.
-        what: The failed S3 operation, by the name of its permission: ``PutObject``.
-    """
-    text = " ".join(str(error).split())
-    answer: Any = getattr(error, "response", None)
-    if not isinstance(answer, dict):
-        return _of_client(error, text, where, what)
-    code = str(answer.get("Error", {}).get("Code", ""))
-    status = int(answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))
-    said = f"{code or status} {answer.get('Error', {}).get('Message', '')}".strip()
-    if code == "NoSuchBucket" or (status == 404 and what == "ListBucket"):
-        return ConnectException(
-            f"There is no bucket for {where} ({said}): create it, or correct url or s3.bucket.name; then "
-            "restart the task"
-        )
-    if what == "GetObject" and (code in ("NoSuchKey", "404") or status == 404):
-        return GoneException(f"{where} is gone: it was moved or deleted before it was read to its end")
-    if what == "GetObject" and status in (412, 416):
-        return ChangedException(f"{where} was changed while it was read ({said})")
-    if code == "RequestTimeTooSkewed":
-        return ConnectException(
-            f"{where} does not accept requests by the clock of this machine ({said}): set the clock; then restart the "
-            "task"
-        )
-    if code == "KeyTooLongError":
-        return ConnectException(
-            f"The key of {where} is too long ({said}): set a shorter url, topics.dir or path.format, or fewer fields "
-            "in partition.field.name; then restart the task"
-        )
-    if code in _LOGIN:
-        return LoginException(
-            f"{where} does not accept the credentials ({said}): correct aws.access.key.id and aws.secret.access.key, "
-            "or what the default chain finds (environment, profile, role); then restart the task"
-        )
-    if code == "NotImplemented" or status == 501:
-        return ConnectException(f"{where} has no {what} ({said}): it is not all that S3 is")
-    if code in _BUSY or status >= 500 or status == 429:
-        return RetriableException(f"{where} does not answer {what} for now ({said})")
-    if status in (301, 307, 400) and code in (
-        "PermanentRedirect",
-        "AuthorizationHeaderMalformed",
-        "IllegalLocationConstraintException",
-    ):
-        return ConnectException(f"{where} is in another region ({said}): correct s3.region")
-    if code == "AccessDenied" or status == 403:
-        return ConnectException(
-            f"The credentials have no right to {what} at {where} ({said}): grant s3:{what}; {_RIGHTS}"
-        )
-    return ConnectException(f"{where} refuses {what} ({said})")
-
-
-def _of_client(error: Exception, text: str, where: str, what: str) -> ConnectException:
-    name = type(error).__name__
-    if name in ("NoCredentialsError", "PartialCredentialsError", "CredentialRetrievalError", "ProfileNotFound"):
-        return LoginException(
-            f"There are no credentials for {where} ({text}): set aws.access.key.id and aws.secret.access.key, or what "
-            "the default chain looks for (environment, profile, role)"
-        )
-    if name == "SSLError":
-        return ConnectException(
-            f"The certificate of {where} is not trusted ({text}): set s3.ca.location to a file with its authority"
-        )
-    if name in ("ParamValidationError", "InvalidEndpoint", "UnknownEndpointError", "NoRegionError") or isinstance(
-        error, ValueError
-    ):
-        return ConnectException(f"{where} cannot be asked for {what}: {text}")
-    return RetriableException(f"{where} cannot be reached for {what}: {text}")
 
 
 #: The directory of files that are being written, in stores that rename.
@@ -231,7 +147,6 @@ class Store(ABC):
     def delete(self, key: str) -> None:
         """Deletes a file; one that is not there is no error."""
 
-    @abstractmethod
     def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
         """Removes unfinished files of a killed process.
 
@@ -242,6 +157,10 @@ class Store(ABC):
         Returns:
             The number of removed uploads or files.
         """
+        gone = [one for one in self.list_from(UNFINISHED, "") if one.startswith(starts)]
+        for name in gone:
+            self.delete(f"{UNFINISHED}/{name}")
+        return len(gone)
 
     @abstractmethod
     def check(self) -> None:
@@ -303,14 +222,12 @@ class DirectoryStore(Store):
         self._root = Path(root)
 
     def put(self, key: str, data: BinaryIO, size: int) -> None:
-        """See ``Store``."""
         target = self._root / key
         with self._written(target, data) as temporary:
             temporary.replace(target)
             _sync(target.parent)
 
     def create_if_absent(self, key: str, data: bytes) -> bool:
-        """See ``Store``."""
         target = self._root / key
         with self._written(target, io.BytesIO(data)) as temporary:
             try:
@@ -321,7 +238,6 @@ class DirectoryStore(Store):
             return True
 
     def list_from(self, directory: str, start: str) -> Iterator[str]:
-        """See ``Store``."""
         where = self._root / directory
         try:
             with os.scandir(where) as found:
@@ -333,19 +249,11 @@ class DirectoryStore(Store):
         yield from names
 
     def delete(self, key: str) -> None:
-        """See ``Store``."""
         target = self._root / key
         try:
             target.unlink(missing_ok=True)
         except OSError as error:
             raise of_system(error, str(target), "delete") from error
-
-    def end_unfinished(self, directory: str, starts: tuple[str, ...]) -> int:
-        """See ``Store``."""
-        gone = [one for one in self.list_from(UNFINISHED, "") if one.startswith(starts)]
-        for name in gone:
-            self.delete(f"{UNFINISHED}/{name}")
-        return len(gone)
 
     def check(self) -> None:
         """See ``Store``: the directory, or the nearest one above it that is there, can be written."""
@@ -358,7 +266,6 @@ class DirectoryStore(Store):
             raise of_system(PermissionError(13, "Permission denied"), str(there), "write")
 
     def check_reading(self) -> None:
-        """See ``Store``."""
         try:
             os.scandir(self._root).close()
         except (OSError, ValueError) as error:
@@ -367,9 +274,7 @@ class DirectoryStore(Store):
 
     def walk(self, skip: Callable[[str], bool], below: str = "") -> Iterator[Found]:
         """See ``Store``. Links to directories are not followed."""
-        yield from self._walk(below and f"{below}/", skip)
-
-    def _walk(self, prefix: str, skip: Callable[[str], bool]) -> Iterator[Found]:
+        prefix = below and f"{below}/"
         try:
             with os.scandir(self._root / prefix) as there:
                 entries = sorted(there, key=lambda one: one.name)
@@ -384,21 +289,19 @@ class DirectoryStore(Store):
             try:
                 if one.is_dir(follow_symlinks=False):
                     if not skip(key):
-                        yield from self._walk(key + "/", skip)
+                        yield from self.walk(skip, key)
                 elif one.is_file():
                     yield _found(key, one.stat())
             except FileNotFoundError:
                 continue
 
     def look_at(self, key: str) -> Found:
-        """See ``Store``."""
         try:
             return _found(key, os.stat(self._root / key))
         except OSError as error:
             raise of_system(error, str(self._root / key), "read") from error
 
     def open(self, found: Found) -> Any:
-        """See ``Store``."""
         path = self._root / found.key
         try:
             return pa.OSFile(os.fsencode(path))  # A name need not be UTF-8.
@@ -406,7 +309,6 @@ class DirectoryStore(Store):
             raise of_system(error, str(path), "read") from error
 
     def move(self, key: str, target: str) -> None:
-        """See ``Store``."""
         source, to = self._root / key, self._root / target
         try:
             to.parent.mkdir(parents=True, exist_ok=True)

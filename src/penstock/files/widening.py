@@ -82,7 +82,6 @@ def inferred(values: Sequence[object], wanted: pa.DataType | None = None) -> pa.
     """Converts Python objects, as parsed from JSON, to a column.
 
     Args:
-        values: The objects.
         wanted: Its type; None: one that holds all of them.
 
     >>> inferred([{"a": 1}, {"a": 2.5, "b": [True]}]).type

@@ -1,10 +1,5 @@
 """The web applications: routes over a herder, with Kafka Connect's error bodies, and their middleware.
 
-Main functions: ``build_app`` (the API), ``build_admin_app`` (log levels only, for ``admin.listeners``). Main types:
-``ResponseHeaders`` (``response.http.headers.config``) and ``CrossOrigin`` (``access.control.*``) process every request.
-``BodyBudget`` and ``ForeignOrigins`` refuse requests before any route sees them: bodies that take too much together,
-and calls of foreign web pages.
-
 Thread: applications run on the REST thread.
 Source: Jetty's HeaderFilter and CrossOriginHandler, as Kafka Connect 4.3 sets them up.
 """
@@ -31,7 +26,7 @@ from penstock.api.rest import RestFilter
 from penstock.rest.errors import Entry, RawPaths, build_routes, error_response, json_response, on_http_error
 from penstock.rest.extensions import ExtensionFilters
 from penstock.rest.openapi import document
-from penstock.rest.routes import CONNECTORS, INTERNAL, LOGGERS, ROOT
+from penstock.rest.routes import ADMIN, API
 from penstock.rest.services import Services
 
 #: The limit in bytes of the bodies of all requests in progress. Parsed JSON takes some ten times the memory.
@@ -52,8 +47,6 @@ class BodyBudget:
 
     Args:
         app: The application inside; all listeners share it.
-        most: Bytes of all large bodies together.
-        most_small: Bytes of all small bodies together.
     """
 
     def __init__(self, app: ASGIApp, most: int = MOST_TOGETHER, most_small: int = MOST_SMALL) -> None:
@@ -62,7 +55,6 @@ class BodyBudget:
         self.held = {"small": 0, "large": 0}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -109,7 +101,6 @@ class ForeignOrigins:
         self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
         if scope["type"] == "http" and scope["method"] not in _CHANGES_NOTHING:
             asked = Headers(scope=scope)
             origin = asked.get("origin")
@@ -135,18 +126,11 @@ def _without_default_port(place: str) -> str:
     return next((place.removesuffix(port) for port in _DEFAULT_PORTS if place.endswith(port)), place)
 
 
-_SIMPLE_METHODS: Final = ("GET", "POST", "HEAD")
-_ALLOWED_HEADERS: Final = "Content-Type"
-_MAX_AGE_S: Final = "60"
-
-
 @dataclass(frozen=True)
 class HeaderRule:
     """A rule for one header of each answer.
 
     Attributes:
-        action: set, add, setDate or addDate.
-        name: The header.
         value: Its text; for dates the milliseconds from now.
     """
 
@@ -171,13 +155,7 @@ def parse_header_rules(text: str) -> list[HeaderRule]:
 
 
 class ResponseHeaders:
-    """Adds headers to every answer, errors too.
-
-    Args:
-        app: The application inside.
-        rules: The headers to add.
-        now_s: The time of day.
-    """
+    """Adds headers to every answer, errors too."""
 
     def __init__(self, app: ASGIApp, rules: Sequence[HeaderRule], now_s: Callable[[], float] = time.time) -> None:
         self._app = app
@@ -185,8 +163,6 @@ class ResponseHeaders:
         self._now_s = now_s
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
-
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
@@ -220,7 +196,6 @@ class CrossOrigin:
     """Lets browsers call from other origins.
 
     Args:
-        app: The application inside.
         origins: The allowed origins, separated by commas; ``*`` stands for anything.
         methods: The methods that they may use, separated by commas; empty for GET, POST, HEAD.
     """
@@ -228,10 +203,9 @@ class CrossOrigin:
     def __init__(self, app: ASGIApp, origins: str, methods: str) -> None:
         self._app = app
         self._origins = origin_pattern(origins)
-        self._methods = [name.strip().upper() for name in methods.split(",") if name.strip()] or list(_SIMPLE_METHODS)
+        self._methods = [name.strip().upper() for name in methods.split(",") if name.strip()] or ["GET", "POST", "HEAD"]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
@@ -248,19 +222,11 @@ class CrossOrigin:
                     headers["Access-Control-Allow-Origin"] = allowed
                     if wanted is not None:
                         headers["Access-Control-Allow-Methods"] = ",".join(self._methods)
-                        headers["Access-Control-Allow-Headers"] = _ALLOWED_HEADERS
-                        headers["Access-Control-Max-Age"] = _MAX_AGE_S
+                        headers["Access-Control-Allow-Headers"] = "Content-Type"
+                        headers["Access-Control-Max-Age"] = "60"
             await send(message)
 
         await self._app(scope, receive, send_with_headers)
-
-
-API: Sequence[Entry] = (
-    *ROOT,
-    *CONNECTORS,
-    *INTERNAL,
-)
-ADMIN: Sequence[Entry] = tuple(LOGGERS)
 
 
 @dataclass(frozen=True)
@@ -269,11 +235,9 @@ class AppOptions:
 
     Attributes:
         admin: True if it serves the admin part, too.
-        header_rules: Headers of its answers.
         allow_origin: The origins that browsers may call from; empty for none.
         allow_methods: The methods that they may use.
         filters: The filters of extensions, before every request.
-        entries: Paths of extensions.
     """
 
     admin: bool = True

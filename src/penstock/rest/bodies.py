@@ -1,13 +1,10 @@
-"""Reads request bodies; an invalid body raises a ``BadRequestException`` with a clear message.
-
-Main functions: ``read_json``, ``config_map``, ``create_request``, ``connector_name``. Pure but for ``read_json``.
-"""
+"""Reads request bodies; an invalid body raises a ``BadRequestException`` with a clear message."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from json import JSONDecoder
@@ -17,7 +14,6 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.config.parse import java_trim
-from penstock.converters.json.plain_bytes import plain_json
 from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
 from penstock.herder.offset_changes import AlterRequest, OffsetEntry
@@ -30,15 +26,10 @@ BODY_TIMEOUT_S: Final = 30.0
 
 #: A Content-Length with more digits is too large in any case.
 _DIGITS: Final = 18
-_CREATE_FIELDS = {"name", "config", "initial_state"}
 
 
 class WrittenNumber(float):
-    """A number with a fraction or an exponent that keeps its spelling: settings are text.
-
-    Attributes:
-        text: The spelling in the body.
-    """
+    """A number with a fraction or an exponent that keeps its spelling: settings are text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -57,7 +48,6 @@ async def read_json(request: Request, *, as_written: bool = False) -> object:
     """The body as JSON.
 
     Args:
-        request: The request.
         as_written: True to read numbers with a fraction or an exponent as ``WrittenNumber``.
 
     Raises:
@@ -80,10 +70,10 @@ def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> obje
 
     >>> parse_json(b'{"a": [1, 1.50]}'), parse_json(b"\\xff\\xfe7\\x00")
     ({'a': [1, 1.5]}, 7)
-
-    Raises:
-        BadRequestException: it is not JSON.
     """
+    # Imported here: it brings NumPy and Arrow, and the server answers before they are there.
+    from penstock.converters.json.plain_bytes import plain_json
+
     try:
         text = plain_json(body).decode().lstrip(" \t\r\n")
         # Text after the value is ignored, as Jackson does.
@@ -104,11 +94,7 @@ async def read_body(request: Request, most: int = MAX_BODY_BYTES) -> bytes:
     """The body as bytes.
 
     Args:
-        request: The request.
         most: The limit of its length in bytes.
-
-    Raises:
-        HTTPException: 413 for a body that is too large, 408 for one that does not come.
     """
     length = request.headers.get("content-length", "0")
     if length.isdecimal() and (len(length) > _DIGITS or int(length) > most):
@@ -150,50 +136,34 @@ def _scalar(key: str, value: object) -> str | None:
             return str(value)
         case _:
             raise BadRequestException(
-                f"The value of {key} must be a text, number or boolean, not an {_json_kind(value)}; "
+                f"The value of {key} must be a text, number or boolean, not an "
+                f"{'object' if isinstance(value, Mapping) else 'array'}; "
                 "lists are written as text with commas"
             )
 
 
-def _json_kind(value: object) -> str:
-    return "object" if isinstance(value, Mapping) else "array"
-
-
 def connector_name(value: object) -> str:
-    """The name in a request, without blanks around it; empty if there is none, which validation reports.
-
-    Raises:
-        BadRequestException: it is not text.
-    """
+    """The name in a request, without blanks around it; empty if there is none, which validation reports."""
     if isinstance(value, Mapping | list):
         raise BadRequestException("The name of a connector must be a text")
     return java_trim(_scalar("name", value) or "")
 
 
 def same_name(name: str, config: Mapping[str, str | None]) -> None:
-    """Refuses a configuration that names another connector.
-
-    Raises:
-        BadRequestException: the names differ.
-    """
+    """Refuses a configuration that names another connector."""
     inside = config.get("name")
     if inside is not None and inside != name:
         raise other_name(name, inside)
 
 
 def create_request(value: object) -> CreateRequest:
-    """The body of ``POST /connectors``.
-
-    Raises:
-        BadRequestException: the body is invalid.
-    """
-    if not isinstance(value, Mapping):
-        raise BadRequestException("The request body must be a JSON object with name and config")
-    unknown = sorted(set(value) - _CREATE_FIELDS)
-    if unknown:
-        raise BadRequestException(
-            f"Unrecognized field {', '.join(unknown)}; a create request has name, config and initial_state"
-        )
+    """The body of ``POST /connectors``."""
+    value = _fields(
+        value,
+        ("name", "config", "initial_state"),
+        "The request body must be a JSON object with name and config",
+        "a create request has name, config and initial_state",
+    )
     name = connector_name(value.get("name"))
     if value.get("config") is None:
         raise BadRequestException("The request has no config")
@@ -210,16 +180,13 @@ def create_request(value: object) -> CreateRequest:
 
 
 def offsets_request(value: object, *, dry_run: bool) -> AlterRequest:
-    """The body of ``PATCH /connectors/{name}/offsets``.
-
-    Raises:
-        BadRequestException: the body is invalid.
-    """
-    if not isinstance(value, Mapping):
-        raise BadRequestException("The request body must be a JSON object with offsets")
-    unknown = sorted(set(value) - {"offsets", "timestamp"})
-    if unknown:
-        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; such a request has offsets or timestamp")
+    """The body of ``PATCH /connectors/{name}/offsets``."""
+    value = _fields(
+        value,
+        ("offsets", "timestamp"),
+        "The request body must be a JSON object with offsets",
+        "such a request has offsets or timestamp",
+    )
     offsets, moment = value.get("offsets"), value.get("timestamp")
     if moment is not None:
         if offsets:
@@ -240,17 +207,13 @@ def backfill_request(value: object, *, dry_run: bool) -> BackfillRequest:
 
     >>> backfill_request({"from": "1970-01-01T00:00:01Z"}, dry_run=True).start_ms
     1000
-
-    Raises:
-        BadRequestException: the body is invalid.
     """
-    if not isinstance(value, Mapping):
-        raise BadRequestException("The request body must be a JSON object with from and to, or offsets")
-    unknown = sorted(set(value) - {"from", "to", "offsets", "of"})
-    if unknown:
-        raise BadRequestException(
-            f"Unrecognized field {', '.join(unknown)}; a backfill has from and to, or offsets, and of a source also of"
-        )
+    value = _fields(
+        value,
+        ("from", "to", "offsets", "of"),
+        "The request body must be a JSON object with from and to, or offsets",
+        "a backfill has from and to, or offsets, and of a source also of",
+    )
     begin, end, offsets, of = (value.get(name) for name in ("from", "to", "offsets", "of"))
     if of is not None and (not isinstance(of, str) or not of):
         raise BadRequestException(f"of is the name of a part of a source, a table or a file, not {of!r}")
@@ -291,8 +254,7 @@ def _backfill_range(entry: object) -> BackfillRange:
     if not isinstance(entry, Mapping) or set(entry) != set(_RANGE_FIELDS):
         raise BadRequestException(f"A range of a backfill must be a JSON object with {', '.join(_RANGE_FIELDS)}")
     topic, *numbers = (entry[name] for name in _RANGE_FIELDS)
-    whole = all(isinstance(one, int) and not isinstance(one, bool) and 0 <= one < 2**63 for one in numbers)
-    if not isinstance(topic, str) or not whole:
+    if not isinstance(topic, str) or not all(map(_whole, numbers)):
         raise BadRequestException(
             f"A range of a backfill has a text for kafka_topic and whole numbers from 0 on for the rest, not {entry!r}"
         )
@@ -301,11 +263,12 @@ def _backfill_range(entry: object) -> BackfillRange:
 
 
 def _offset_entry(entry: object) -> OffsetEntry:
-    if not isinstance(entry, Mapping):
-        raise BadRequestException("Each entry of offsets must be a JSON object with partition and offset")
-    unknown = sorted(set(entry) - {"partition", "offset"})
-    if unknown:
-        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; an entry has partition and offset")
+    entry = _fields(
+        entry,
+        ("partition", "offset"),
+        "Each entry of offsets must be a JSON object with partition and offset",
+        "an entry has partition and offset",
+    )
     partition, offset = entry.get("partition"), entry.get("offset")
     for name, part in (("partition", partition), ("offset", offset)):
         if part is not None and not isinstance(part, Mapping):
@@ -313,8 +276,8 @@ def _offset_entry(entry: object) -> OffsetEntry:
     return OffsetEntry(partition, offset)
 
 
-_PREVIEW_FIELDS = {"config", "records", "limits"}
-_RECORD_FIELDS = {"topic", "partition", "timestamp", "key", "value", "headers"}
+_PREVIEW_FIELDS = ("config", "records", "limits")
+_RECORD_FIELDS = ("topic", "partition", "timestamp", "key", "value", "headers")
 _LIMITS = {"records": 1_000, "seconds": 60, "bytes": 64 * 1024 * 1024}
 
 
@@ -328,18 +291,14 @@ class PreviewBody:
 
 
 def preview_body(value: object) -> PreviewBody:
-    """Reads the body of a preview.
-
-    Raises:
-        BadRequestException: the body is invalid.
-    """
-    fields = _fields(value, _PREVIEW_FIELDS, "The request body")
+    """Reads the body of a preview."""
+    fields = _known_fields(value, _PREVIEW_FIELDS, "The request body")
     if fields.get("config") is None:
         raise BadRequestException("The request has no config")
     records = fields.get("records")
     if records is not None and not isinstance(records, list):
         raise BadRequestException("records must be a JSON array")
-    limits = _fields({} if fields.get("limits") is None else fields["limits"], set(_LIMITS), "limits")
+    limits = _known_fields({} if fields.get("limits") is None else fields["limits"], tuple(_LIMITS), "limits")
     for name, number in limits.items():
         good = isinstance(number, int | float) and not isinstance(number, bool) and 0 < number <= _LIMITS[name]
         if not good:
@@ -357,27 +316,35 @@ def preview_body(value: object) -> PreviewBody:
 
 
 def _given_record(value: object) -> GivenRecord:
-    fields = _fields(value, _RECORD_FIELDS, "Each of records")
+    fields = _known_fields(value, _RECORD_FIELDS, "Each of records")
     topic, headers = fields.get("topic", "preview"), {} if fields.get("headers") is None else fields["headers"]
     numbers = {name: fields.get(name) for name in ("partition", "timestamp")}
     if not isinstance(topic, str) or not isinstance(headers, Mapping):
         raise BadRequestException("topic of a record must be a text, headers an object of texts")
-    for name, number in numbers.items():
-        if number is not None and (not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < 2**31):
-            if name == "timestamp" and isinstance(number, int) and not isinstance(number, bool) and 0 <= number < 2**62:
-                continue
+    for name, most in (("partition", 2**31), ("timestamp", 2**62)):
+        if numbers[name] is not None and not _whole(numbers[name], most):
             raise BadRequestException(f"{name} of a record must be a whole number that is not negative")
     texts = {str(name): str(text) for name, text in headers.items()}
     return GivenRecord(topic, fields.get("key"), fields.get("value"), headers=texts, **numbers)
 
 
-def _fields(value: object, known: set[str], what: str) -> Mapping[str, Any]:
+def _known_fields(value: object, known: Sequence[str], what: str) -> Mapping[str, Any]:
+    names = ", ".join(sorted(known))
+    return _fields(value, known, f"{what} must be a JSON object with {names}", f"{names} are known")
+
+
+def _fields(value: object, known: Sequence[str], no_object: str, expected: str) -> Mapping[str, Any]:
+    """A JSON object without other fields than the known ones."""
     if not isinstance(value, Mapping):
-        raise BadRequestException(f"{what} must be a JSON object with {', '.join(sorted(known))}")
-    unknown = sorted(set(value) - known)
+        raise BadRequestException(no_object)
+    unknown = sorted(set(value) - set(known))
     if unknown:
-        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; {', '.join(sorted(known))} are known")
+        raise BadRequestException(f"Unrecognized field {', '.join(unknown)}; {expected}")
     return value
+
+
+def _whole(value: object, most: int = 2**63) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < most
 
 
 def timestamp_ms(value: object) -> int:
@@ -385,11 +352,8 @@ def timestamp_ms(value: object) -> int:
 
     >>> timestamp_ms("1970-01-01T00:00:01Z"), timestamp_ms("1500"), timestamp_ms(7)
     (1000, 1500, 7)
-
-    Raises:
-        BadRequestException: it is neither.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**63:
+    if isinstance(value, int) and _whole(value):
         return value
     if isinstance(value, str):
         text = value.strip()

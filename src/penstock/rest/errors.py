@@ -14,7 +14,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import CancelledError
 from http import HTTPStatus
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import orjson
@@ -66,7 +66,7 @@ def status_of(error: Exception) -> int:
     return next((status for kind, status in STATUS_OF if isinstance(error, kind)), 500)
 
 
-def json_response(body: object, status: int = 200, headers: dict[str, str] | None = None) -> Response:
+def json_response(body: Any, status: int = 200, headers: dict[str, str] | None = None) -> Response:
     """A JSON answer."""
     return Response(json_bytes(body), status, headers, media_type="application/json")
 
@@ -151,8 +151,6 @@ def on_error(request: Request, error: Exception, own: Mapping[str, str]) -> Resp
     """Answers a failed request.
 
     Args:
-        request: The request.
-        error: Its error.
         own: The paths that ``without_paths`` hides.
     """
     if isinstance(error, RequestTimeout):
@@ -180,8 +178,9 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     own = error.detail if error.detail and error.detail != phrase else None
     if own is not None:
         return error_response(error.status_code, own)
-    body = {"error_code": error.status_code, "message": f"HTTP {error.status_code} {phrase}"}
-    return Response(json_bytes(body), error.status_code, dict(error.headers or {}))
+    return Response(
+        error_body(error.status_code, f"HTTP {error.status_code} {phrase}"), error.status_code, error.headers
+    )
 
 
 Endpoint = Callable[[Request], Awaitable[Response]]

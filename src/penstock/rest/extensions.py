@@ -86,14 +86,7 @@ class BasicAuthExtension(RestExtension):
         self.guards_admin = False
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Reads the users.
-
-        Args:
-            configs: The worker's settings.
-
-        Raises:
-            ConfigException: a file is missing or names no users, or one of the read-only users is not among them.
-        """
+        """Reads the users."""
         own = configs.get(USERS_FILE, "").strip()
         self.guards_admin = bool(own)
         path = own or users_file(login_file(self._environment))
@@ -127,9 +120,6 @@ def login_file(environment: Mapping[str, str]) -> str:
 
     >>> login_file({"KAFKA_OPTS": "-Xmx1g -Djava.security.auth.login.config=/etc/jaas.conf"})
     '/etc/jaas.conf'
-
-    Raises:
-        ConfigException: it names none.
     """
     for word in shlex.split(environment.get("KAFKA_OPTS", "")):
         if word.startswith(_OPTION):
@@ -141,11 +131,7 @@ def login_file(environment: Mapping[str, str]) -> str:
 
 
 def users_file(path: str) -> str:
-    """The file of users that the entry ``KafkaConnect`` of a JAAS file names.
-
-    Raises:
-        ConfigException: the JAAS file cannot be read, or has no such entry.
-    """
+    """The file of users that the entry ``KafkaConnect`` of a JAAS file names."""
     text = _COMMENT.sub("", _read(path))
     entry = re.search(rf"\b{ENTRY}\s*\{{(.*?)\}}\s*;", text, re.DOTALL)
     if entry is None:
@@ -157,11 +143,7 @@ def users_file(path: str) -> str:
 
 
 def read_users(path: str) -> dict[str, str]:
-    """The users of a file of ``user=password`` lines, with their passwords; warns if all users may read it.
-
-    Raises:
-        ConfigException: it cannot be read, or has no user.
-    """
+    """The users of a file of ``user=password`` lines, with their passwords; warns if all users may read it."""
     users = parse_properties(_read(path))
     if not users:
         raise ConfigException(f"The file {path} has no user; write lines of the form user=password")
@@ -197,18 +179,15 @@ class HerderState:
         self._herder = herder
 
     def connectors(self) -> list[str]:
-        """See ``ClusterState``."""
         return list(self._herder.connectors())
 
     def connector_config(self, name: str) -> Mapping[str, str]:
-        """See ``ClusterState``."""
         view = self._herder.connectors().get(name)
         if view is None:
             raise NotFoundException(f"Connector {name} not found")
         return view.config
 
     def connector_status(self, name: str) -> Mapping[str, object]:
-        """See ``ClusterState``."""
         view = self._herder.connectors().get(name)
         status = None if view is None else view.status_json()
         if status is None:
@@ -216,7 +195,6 @@ class HerderState:
         return status
 
     def kafka_cluster_id(self) -> str | None:
-        """See ``ClusterState``."""
         return self._herder.kafka_cluster_id
 
 
@@ -227,9 +205,6 @@ class Extensions:
         classes: ``rest.extension.classes``.
         settings: The worker's settings; ``rest.basic.auth.file`` adds the stock extension, before all others.
         state: The cluster state that extensions may read.
-
-    Raises:
-        ConfigException: an extension cannot be found, created or configured.
     """
 
     def __init__(self, classes: Sequence[str], settings: Mapping[str, str], state: ClusterState) -> None:
@@ -249,7 +224,6 @@ class Extensions:
 
     @property
     def cluster_state(self) -> ClusterState:
-        """See ``RestExtensionContext``."""
         return self._state
 
     @property
@@ -259,12 +233,9 @@ class Extensions:
         return [guard.check for guard in guards if guard.guards_admin]
 
     def add_filter(self, request_filter: RestFilter) -> None:
-        """See ``RestExtensionContext``."""
         self.filters.append(request_filter)
 
     def add_route(self, method: str, path: str, handler: RestHandler) -> None:
-        """See ``RestExtensionContext``."""
-
         @not_json
         async def endpoint(request: Request) -> Response:
             asked = _request(request, await read_body(request))
@@ -282,9 +253,7 @@ class ExtensionFilters:
     """Runs the filters before each request.
 
     Args:
-        app: The application inside.
         filters: The filters, in their order.
-        shared: The services whose threads run them.
     """
 
     def __init__(self, app: ASGIApp, filters: Sequence[RestFilter], shared: Services) -> None:
@@ -293,7 +262,6 @@ class ExtensionFilters:
         self._services = shared
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serves one request."""
         if scope["type"] == "http":
             asked = Request(scope)
             plain = _request(asked, b"")

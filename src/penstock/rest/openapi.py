@@ -19,17 +19,20 @@ _TEXT_OR_NULL: Final[Json] = {"type": ["string", "null"]}
 _INTEGER: Final[Json] = {"type": "integer"}
 _TIME: Final[Json] = {"type": "string", "format": "date-time"}
 _BOOLEAN: Final[Json] = {"type": "boolean"}
-#: Milliseconds, or a date and time.
+#: Milliseconds or a date and time; also a position in a source.
 _TIME_OR_NUMBER: Final[Json] = {"type": ["string", "integer"]}
-_TEXT_OR_NUMBER: Final = _TIME_OR_NUMBER
 
 
 def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
-def _list_of(schema: Json) -> Json:
-    return {"type": "array", "items": schema}
+def _schema(schema: Json | str) -> Json:
+    return _ref(schema) if isinstance(schema, str) else schema
+
+
+def _list_of(schema: Json | str) -> Json:
+    return {"type": "array", "items": _schema(schema)}
 
 
 def _object(required: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Json:
@@ -41,18 +44,14 @@ def _closed(required: Mapping[str, Json], optional: Mapping[str, Json] | None = 
     return {**_object(required, optional), "additionalProperties": False}
 
 
-_STATE: Final[Json] = {
-    "type": "string",
-    "enum": ["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"],
-}
+_STATE: Final[Json] = {"type": "string", "enum": ["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]}
 _STATE_FIELDS: Final = {"state": _STATE, "worker_id": _TEXT, "version": _TEXT_OR_NULL}
 _TYPE: Final[Json] = {"type": "string", "enum": ["source", "sink", "unknown"]}
 _SCALAR: Final[Json] = {"type": ["string", "number", "boolean"]}
 _NATURAL: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 2147483647}
 _ANY_OBJECT: Final[Json] = {"type": "object"}
 _PROGRESS: Final[Json] = _object(
-    {"done": {"type": "number"}, "total": {"type": ["number", "null"]}, "unit": _TEXT},
-    {"text": _TEXT},
+    {"done": {"type": "number"}, "total": {"type": ["number", "null"]}, "unit": _TEXT}, {"text": _TEXT}
 )
 _NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
 _UNITS: Final = {"connectors": _list_of(_TEXT), "tasks": _list_of(_ref("TaskId"))}
@@ -91,20 +90,13 @@ SCHEMAS: Final[Json] = {
     ),
     "TaskId": _object({"connector": _TEXT, "task": _INTEGER}),
     "TaskInfo": _object({"id": _ref("TaskId"), "config": _ref("Config")}),
-    "ConnectorInfo": _object(
-        {"name": _TEXT, "config": _ref("Config"), "tasks": _list_of(_ref("TaskId")), "type": _TYPE}
-    ),
+    "ConnectorInfo": _object({"name": _TEXT, "config": _ref("Config"), "tasks": _list_of("TaskId"), "type": _TYPE}),
     "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT, "waiting_for": _ref("Waiting")}),
     "TaskState": _object(
         {"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT, "waiting_for": _ref("Waiting"), "progress": _PROGRESS}
     ),
     "Status": _object(
-        {
-            "name": _TEXT,
-            "connector": _ref("ConnectorState"),
-            "tasks": _list_of(_ref("TaskState")),
-            "type": _TYPE,
-        }
+        {"name": _TEXT, "connector": _ref("ConnectorState"), "tasks": _list_of("TaskState"), "type": _TYPE}
     ),
     "Expanded": {
         "type": "object",
@@ -125,8 +117,8 @@ SCHEMAS: Final[Json] = {
     "BackfillRequest": {
         "anyOf": [
             _closed({"from": _TIME_OR_NUMBER}, {"to": _TIME_OR_NUMBER, "of": _TEXT}),
-            _closed({"offsets": _list_of(_ref("BackfillRange"))}),
-            _closed({"offsets": _closed({"from": _TEXT_OR_NUMBER, "to": _TEXT_OR_NUMBER})}, {"of": _TEXT}),
+            _closed({"offsets": _list_of("BackfillRange")}),
+            _closed({"offsets": _closed({"from": _TIME_OR_NUMBER, "to": _TIME_OR_NUMBER})}, {"of": _TEXT}),
         ]
     },
     "BackfillRange": _closed(
@@ -186,12 +178,7 @@ SCHEMAS: Final[Json] = {
             "error_count": _INTEGER,
             "groups": _list_of(_TEXT),
             "configs": _list_of(
-                _object(
-                    {
-                        "definition": {"anyOf": [_ref("ConfigKey"), {"type": "null"}]},
-                        "value": _ref("ConfigValue"),
-                    }
-                )
+                _object({"definition": {"anyOf": [_ref("ConfigKey"), {"type": "null"}]}, "value": _ref("ConfigValue")})
             ),
         }
     ),
@@ -260,23 +247,16 @@ class Operation:
     """One operation of the API.
 
     Attributes:
-        method: The method in lower case.
-        path: The path, as in the routes.
-        id: The name of the operation for clients.
-        summary: A description in one line.
         answers: The schema of each good answer; None for an empty one.
-        refusals: The status codes of its possible errors.
-        body: The schema of its body.
-        query: Its query parameters, with their schemas.
     """
 
     method: str
     path: str
     id: str
     summary: str
-    answers: Mapping[int, Json | None]
+    answers: Mapping[int, Json | str | None]
     refusals: Sequence[int] = ()
-    body: Json | None = None
+    body: Json | str | None = None
     query: Mapping[str, Json] = field(default_factory=dict)
 
 
@@ -287,14 +267,14 @@ _FLAG: Final[Json] = {"type": "boolean", "default": False}
 _FORWARD: Final[Mapping[str, Json]] = {"forward": {"type": "boolean"}}
 
 OPERATIONS: Final[Sequence[Operation]] = (
-    Operation("get", "/", "getServerInfo", "Version of the worker and id of its cluster", {200: _ref("ServerInfo")}),
-    Operation("get", "/health", "getHealth", "Whether the worker is ready", {200: _ref("Health")}, (500, 503)),
+    Operation("get", "/", "getServerInfo", "Version of the worker and id of its cluster", {200: "ServerInfo"}),
+    Operation("get", "/health", "getHealth", "Whether the worker is ready", {200: "Health"}, (500, 503)),
     Operation(
         "get",
         "/cluster",
         "getCluster",
         "The worker's group: who leads, and what this worker runs; on the leader, what every member runs",
-        {200: _ref("Cluster")},
+        {200: "Cluster"},
         (404, 503),
     ),
     Operation(
@@ -310,22 +290,22 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "/connectors",
         "createConnector",
         "Create a connector",
-        {201: _ref("ConnectorInfo")},
+        {201: "ConnectorInfo"},
         (*_BODY, 409),
-        _ref("CreateConnector"),
+        "CreateConnector",
         _FORWARD,
     ),
-    Operation("get", _C, "getConnector", "One connector", {200: _ref("ConnectorInfo")}, (404,)),
+    Operation("get", _C, "getConnector", "One connector", {200: "ConnectorInfo"}, (404,)),
     Operation("delete", _C, "deleteConnector", "Delete a connector; its offsets stay", {204: None}, (404, 409, 500)),
-    Operation("get", f"{_C}/config", "getConfig", "The configuration", {200: _ref("Config")}, (404,)),
+    Operation("get", f"{_C}/config", "getConfig", "The configuration", {200: "Config"}, (404,)),
     Operation(
         "put",
         f"{_C}/config",
         "putConfig",
         "Create a connector or replace its configuration",
-        {200: _ref("ConnectorInfo"), 201: _ref("ConnectorInfo")},
+        {200: "ConnectorInfo", 201: "ConnectorInfo"},
         (*_BODY, 409),
-        _ref("ConfigInput"),
+        "ConfigInput",
         _FORWARD,
     ),
     Operation(
@@ -333,51 +313,44 @@ OPERATIONS: Final[Sequence[Operation]] = (
         f"{_C}/config",
         "patchConfig",
         "Change some settings; null removes one",
-        {200: _ref("ConnectorInfo")},
+        {200: "ConnectorInfo"},
         (*_BODY, 404, 409),
-        _ref("ConfigPatch"),
+        "ConfigPatch",
         _FORWARD,
     ),
-    Operation("get", f"{_C}/status", "getStatus", "State of connector and tasks", {200: _ref("Status")}, (404,)),
+    Operation("get", f"{_C}/status", "getStatus", "State of connector and tasks", {200: "Status"}, (404,)),
     Operation(
         "get",
         f"{_C}/explain",
         "explain",
         "Settings with their origin, offsets, and the waits of the connector and its tasks",
-        {200: _ref("Explanation")},
+        {200: "Explanation"},
         (400, 404, 500),
     ),
-    Operation("get", f"{_C}/tasks", "listTasks", "The tasks", {200: _list_of(_ref("TaskInfo"))}, (404,)),
-    Operation(
-        "get",
-        f"{_C}/tasks/{{task}}/status",
-        "getTaskStatus",
-        "State of one task",
-        {200: _ref("TaskState")},
-        (404,),
-    ),
+    Operation("get", f"{_C}/tasks", "listTasks", "The tasks", {200: _list_of("TaskInfo")}, (404,)),
+    Operation("get", f"{_C}/tasks/{{task}}/status", "getTaskStatus", "State of one task", {200: "TaskState"}, (404,)),
     Operation("post", f"{_C}/tasks/{{task}}/restart", "restartTask", "Restart one task", {204: None}, (404, 409, 500)),
     Operation(
         "post",
         f"{_C}/restart",
         "restartConnector",
         "Restart the connector, with includeTasks its tasks too, with onlyFailed only what failed",
-        {202: _ref("Status"), 204: None},
+        {202: "Status", 204: None},
         (400, 404, 409, 500),
         query={"includeTasks": _FLAG, "onlyFailed": _FLAG, **_FORWARD},
     ),
     Operation("put", f"{_C}/pause", "pauseConnector", "Let connector and tasks rest", {202: None}, (404, 500)),
     Operation("put", f"{_C}/resume", "resumeConnector", "Let them go on", {202: None}, (404, 500)),
     Operation("put", f"{_C}/stop", "stopConnector", "End the tasks, keep the connector", {204: None}, (404, 500)),
-    Operation("get", f"{_C}/offsets", "getOffsets", "The committed offsets", {200: _ref("Offsets")}, (400, 404, 500)),
+    Operation("get", f"{_C}/offsets", "getOffsets", "The committed offsets", {200: "Offsets"}, (400, 404, 500)),
     Operation(
         "patch",
         f"{_C}/offsets",
         "alterOffsets",
         "Change offsets of a stopped connector",
-        {200: _ref("Message")},
+        {200: "Message"},
         (*_BODY, 404, 409),
-        _ref("AlterOffsets"),
+        "AlterOffsets",
         {"dry_run": _FLAG, **_FORWARD},
     ),
     Operation(
@@ -385,7 +358,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         f"{_C}/offsets",
         "resetOffsets",
         "Remove the offsets of a stopped connector, or set those of a sink to a time",
-        {200: _ref("Message")},
+        {200: "Message"},
         (400, 404, 409, 500),
         query={"dry_run": _FLAG, "timestamp": _TEXT, **_FORWARD},
     ),
@@ -394,9 +367,9 @@ OPERATIONS: Final[Sequence[Operation]] = (
         f"{_C}/backfill",
         "startBackfill",
         "Read a range of times or offsets again, while the connector runs; with dry_run only return the plan",
-        {200: _ref("BackfillPlan"), 202: _ref("Backfill")},
+        {200: "BackfillPlan", 202: "Backfill"},
         (*_BODY, 404, 409),
-        _ref("BackfillRequest"),
+        "BackfillRequest",
         {"dry_run": _FLAG, **_FORWARD},
     ),
     Operation(
@@ -404,7 +377,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         f"{_C}/backfill",
         "getBackfill",
         "The last backfill of a connector",
-        {200: _ref("Backfill")},
+        {200: "Backfill"},
         (404, 409, 500),
         query=_FORWARD,
     ),
@@ -417,14 +390,14 @@ OPERATIONS: Final[Sequence[Operation]] = (
         (404, 409, 500),
         query=_FORWARD,
     ),
-    Operation("get", f"{_C}/topics", "getTopics", "The topics in use", {200: _ref("Topics")}, (403,)),
+    Operation("get", f"{_C}/topics", "getTopics", "The topics in use", {200: "Topics"}, (403,)),
     Operation("put", f"{_C}/topics/reset", "resetTopics", "Forget the topics in use", {202: None}, (403,)),
     Operation(
         "get",
         "/connector-plugins",
         "listPlugins",
         "What is installed",
-        {200: _list_of(_ref("Plugin"))},
+        {200: _list_of("Plugin")},
         (500,),
         query={"connectorsOnly": {"type": "boolean", "default": True}},
     ),
@@ -433,7 +406,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         f"{_P}/config",
         "getPluginConfig",
         "The settings that a plugin knows",
-        {200: _list_of(_ref("ConfigKey"))},
+        {200: _list_of("ConfigKey")},
         (404, 500),
     ),
     Operation(
@@ -441,18 +414,18 @@ OPERATIONS: Final[Sequence[Operation]] = (
         f"{_P}/config/validate",
         "validateConfig",
         "Check a configuration without creating anything",
-        {200: _ref("ConfigInfos")},
+        {200: "ConfigInfos"},
         _BODY,
-        _ref("ConfigInput"),
+        "ConfigInput",
     ),
     Operation(
         "post",
         f"{_P}/preview",
         "preview",
         "Show what a configuration would do to some records; nothing is created or committed",
-        {200: _ref("Preview")},
+        {200: "Preview"},
         _BODY,
-        _ref("PreviewRequest"),
+        "PreviewRequest",
     ),
     Operation(
         "get",
@@ -461,7 +434,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "The level of each logger",
         {200: {"type": "object", "additionalProperties": _ref("LoggerLevel")}},
     ),
-    Operation("get", "/admin/loggers/{logger}", "getLogger", "The level of one", {200: _ref("LoggerLevel")}, (404,)),
+    Operation("get", "/admin/loggers/{logger}", "getLogger", "The level of one", {200: "LoggerLevel"}, (404,)),
     Operation(
         "put",
         "/admin/loggers/{logger}",
@@ -469,27 +442,23 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "Change a logger and those below it",
         {200: _list_of(_TEXT), 204: None},
         (*_BODY, 404),
-        _ref("SetLevel"),
+        "SetLevel",
         {"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
     ),
 )
 
 #: The operations that may follow for a connector that was just created.
 _FOLLOWING: Final = (
-    "getConnector",
-    "getConfig",
-    "patchConfig",
-    "getStatus",
-    "listTasks",
-    "pauseConnector",
-    "resumeConnector",
-    "stopConnector",
-    "restartConnector",
-    "getOffsets",
-    "alterOffsets",
-    "resetOffsets",
-    "getTopics",
-    "deleteConnector",
+    *("getConnector", "getConfig", "patchConfig", "getStatus", "listTasks", "pauseConnector", "resumeConnector"),
+    *(
+        "stopConnector",
+        "restartConnector",
+        "getOffsets",
+        "alterOffsets",
+        "resetOffsets",
+        "getTopics",
+        "deleteConnector",
+    ),
 )
 
 
@@ -497,7 +466,6 @@ def document(version: str, *, admin: bool = True) -> Json:
     """The OpenAPI document.
 
     Args:
-        version: The version of the API.
         admin: True if log levels are served here, too.
     """
     paths: Json = {}
@@ -517,16 +485,11 @@ def document(version: str, *, admin: bool = True) -> Json:
 
 
 def _operation(operation: Operation) -> Json:
-    answers: Json = {}
-    for status, schema in operation.answers.items():
-        answers[str(status)] = _answer("Done", schema)
+    answers = {str(status): _answer("Done", schema) for status, schema in operation.answers.items()}
     for status in sorted({*operation.refusals, 406}):
-        schema = _ref("Health") if operation.path == "/health" else _ref("Error")
         # Refusals of the framework have an error body too, but no media type, as in Kafka Connect.
-        if status in _UNTYPED:
-            answers[str(status)] = {"description": _REASONS[status]}
-            continue
-        answers[str(status)] = _answer(_REASONS[status], schema)
+        body = None if status in _UNTYPED else "Health" if operation.path == "/health" else "Error"
+        answers[str(status)] = _answer(_REASONS[status], body)
     if operation.id in ("createConnector", "putConfig"):
         answers["201"]["links"] = {
             target: {"operationId": target, "parameters": {"name": "$response.body#/name"}} for target in _FOLLOWING
@@ -534,14 +497,28 @@ def _operation(operation: Operation) -> Json:
     described: Json = {
         "operationId": operation.id,
         "summary": operation.summary,
-        "parameters": [*_path_parameters(operation.path), *_query_parameters(operation.query)],
+        "parameters": [
+            *({"name": name, "in": "path", "required": True, "schema": _IN_PATH[name]} for name in _names(operation)),
+            *({"name": one, "in": "query", "required": False, "schema": kind} for one, kind in operation.query.items()),
+        ],
         "responses": answers,
     }
     if operation.body is not None:
-        described["requestBody"] = {"required": True, "content": {"application/json": {"schema": operation.body}}}
+        content = {"application/json": {"schema": _schema(operation.body)}}
+        described["requestBody"] = {"required": True, "content": content}
     return described
 
 
+def _names(operation: Operation) -> list[str]:
+    return [name for name in _IN_PATH if f"{{{name}}}" in operation.path]
+
+
+_IN_PATH: Final[Mapping[str, Json]] = {
+    "name": {"type": "string", "minLength": 1},
+    "task": {"type": "integer", "minimum": 0, "maximum": 999_999_999},
+    "plugin": {"type": "string", "minLength": 1},
+    "logger": {"type": "string", "minLength": 1},
+}
 _UNTYPED: Final = (406, 408, 413, 415)
 _REASONS: Final = {
     400: "The request is wrong; the message says how",
@@ -557,21 +534,7 @@ _REASONS: Final = {
 }
 
 
-def _answer(description: str, schema: Json | None) -> Json:
+def _answer(description: str, schema: Json | str | None) -> Json:
     if schema is None:
         return {"description": description}
-    return {"description": description, "content": {"application/json": {"schema": schema}}}
-
-
-def _path_parameters(path: str) -> list[Json]:
-    parameters = []
-    for name in ("name", "task", "plugin", "logger"):
-        if f"{{{name}}}" in path:
-            number: Json = {"type": "integer", "minimum": 0, "maximum": 999_999_999}
-            schema = number if name == "task" else {"type": "string", "minLength": 1}
-            parameters.append({"name": name, "in": "path", "required": True, "schema": schema})
-    return parameters
-
-
-def _query_parameters(query: Mapping[str, Json]) -> list[Json]:
-    return [{"name": name, "in": "query", "required": False, "schema": schema} for name, schema in query.items()]
+    return {"description": description, "content": {"application/json": {"schema": _schema(schema)}}}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from typing import Any, Final
 from urllib.parse import quote
 
 from starlette.exceptions import HTTPException
@@ -19,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from penstock.errors import BadRequestException, NotFoundException
-from penstock.herder import Health
+from penstock.herder import Health, Herder
 from penstock.herder.offset_changes import AlterRequest, offsets_body
 from penstock.model.payloads import ConnectorView, ServerInfo
 from penstock.rest.bodies import (
@@ -36,10 +37,12 @@ from penstock.rest.bodies import (
     same_name,
     timestamp_ms,
 )
-from penstock.rest.errors import Entry, json_response, not_json
-from penstock.rest.services import flag, raw_path, services, with_other_workers
+from penstock.rest.errors import Endpoint, Entry, json_response, not_json
+from penstock.rest.services import Services, flag, raw_path, services, with_other_workers
 from penstock.telemetry.logs import is_level, is_name
 from penstock.telemetry.metrics import CONTENT_TYPE, metrics_text
+
+log = logging.getLogger(__name__)
 
 #: The digits that Java's Integer takes.
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
@@ -48,10 +51,14 @@ _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
 _PLAIN_IN_PATHS: Final = "!$&'()*+,;=:@"
 
 
+def _named(request: Request) -> tuple[Services, str]:
+    return services(request), request.path_params["name"]
+
+
 async def _view(request: Request, message: str | None = None) -> ConnectorView:
-    name = request.path_params["name"]
-    await services(request).look_at([name])
-    view = services(request).herder.connectors().get(name)
+    s, name = _named(request)
+    await s.look_at([name])
+    view = s.herder.connectors().get(name)
     if view is None:
         raise NotFoundException(message or f"Connector {name} not found")
     return view
@@ -78,53 +85,52 @@ async def _warnings(request: Request, name: str) -> dict[str, str]:
     return {"Warning": f'299 penstock "{told.encode("ascii", "backslashreplace").decode()}"'}
 
 
-async def list_connectors(request: Request) -> Response:
+def _change(change: Callable[[Herder, str], Future[Any]], status: int, *, starts_code: bool = False) -> Endpoint:
+    """A change of a connector without a body; if it starts code of a plugin, the answer has its warnings."""
+
+    async def endpoint(request: Request) -> Response:
+        s, name = _named(request)
+        await s.answer(change(s.herder, name), name)
+        return Response(status_code=status, headers=await _warnings(request, name) if starts_code else None)
+
+    return endpoint
+
+
+# ---------------------------------------------------------------------- connectors
+async def _list_connectors(request: Request) -> Response:
     """Names, or with ``expand`` their info and status."""
-    views = services(request).herder.connectors()
+    s = services(request)
+    views = s.herder.connectors()
     expand = request.query_params.getlist("expand")
     if not expand:
         return json_response(list(views))
-    await services(request).look_at(views)
+    await s.look_at(views)
     body: dict[str, dict[str, object]] = {}
     for name, view in views.items():
         parts = body.setdefault(name, {})
         if "info" in expand:
             parts["info"] = view.info().to_json()
-        if "status" in expand and (status := view.status_json(services(request).herder.beside_state)) is not None:
+        if "status" in expand and (status := view.status_json(s.herder.beside_state)) is not None:
             parts["status"] = status
     return json_response(body)
 
 
-async def create_connector(request: Request) -> Response:
-    """Creates a connector."""
+async def _create_connector(request: Request) -> Response:
     wanted = create_request(await read_json(request, as_written=True))
-    s = services(request)
-    created = await s.answer(
-        s.herder.put_connector(wanted.name, wanted.config, target=wanted.target, replace=False), wanted.name
-    )
-    headers = _location(request, wanted.name) | await _warnings(request, wanted.name)
-    return json_response(created.info.to_json(), 201, headers)
+    s, name = services(request), wanted.name
+    created = await s.answer(s.herder.put_connector(name, wanted.config, target=wanted.target, replace=False), name)
+    return json_response(created.info.to_json(), 201, _location(request, name) | await _warnings(request, name))
 
 
-async def get_connector(request: Request) -> Response:
-    """Configuration, type and tasks."""
+async def _get_connector(request: Request) -> Response:
     return json_response((await _view(request)).info().to_json())
 
 
-async def delete_connector(request: Request) -> Response:
-    """Deletes a connector."""
-    s, name = services(request), request.path_params["name"]
-    await s.answer(s.herder.delete_connector(name), name)
-    return Response(status_code=204)
-
-
-async def get_config(request: Request) -> Response:
-    """The configuration as given."""
+async def _get_config(request: Request) -> Response:
     return json_response(dict((await _view(request)).config))
 
 
-async def put_config(request: Request) -> Response:
-    """Creates a connector or replaces its configuration."""
+async def _put_config(request: Request) -> Response:
     name = connector_name(request.path_params["name"])
     config = config_map(await read_json(request, as_written=True))
     same_name(name, config)
@@ -134,7 +140,7 @@ async def put_config(request: Request) -> Response:
     return json_response(done.info.to_json(), 201 if done.created else 200, headers)
 
 
-async def patch_config(request: Request) -> Response:
+async def _patch_config(request: Request) -> Response:
     """Changes some settings; null removes one."""
     name = connector_name(request.path_params["name"])
     patch = config_map(await read_json(request, as_written=True))
@@ -143,8 +149,7 @@ async def patch_config(request: Request) -> Response:
     return json_response(done.info.to_json(), headers=await _warnings(request, name))
 
 
-async def get_status(request: Request) -> Response:
-    """State of the connector and its tasks."""
+async def _get_status(request: Request) -> Response:
     missing = f"No status found for connector {request.path_params['name']}"
     status = (await _view(request, missing)).status_json(services(request).herder.beside_state)
     if status is None:
@@ -152,39 +157,37 @@ async def get_status(request: Request) -> Response:
     return json_response(status)
 
 
-async def explain(request: Request) -> Response:
+async def _explain(request: Request) -> Response:
     """The settings with their origin, the offsets, and the waits of the connector and its tasks."""
-    s, name = services(request), request.path_params["name"]
+    s, name = _named(request)
     found = await s.answer(s.herder.explain(name), name, ends=True)
     return json_response(await with_other_workers(request, name, found))
 
 
-async def list_tasks(request: Request) -> Response:
-    """The tasks with their configurations."""
+async def _list_tasks(request: Request) -> Response:
     return json_response([task.to_json() for task in (await _view(request)).task_infos()])
 
 
-async def get_task_status(request: Request) -> Response:
-    """State of one task."""
-    name, number = request.path_params["name"], _task_number(request)
+async def _get_task_status(request: Request) -> Response:
+    s, name = _named(request)
+    number = _task_number(request)
     missing = f"No status found for task {name}-{number}"
     view = await _view(request, missing)
     status = next((one for one in view.tasks if one.id.task == number), None)
     if status is None:
         raise NotFoundException(missing)
-    return json_response(status.to_json(services(request).herder.beside_state(status.id)))
+    return json_response(status.to_json(s.herder.beside_state(status.id)))
 
 
-async def restart_task(request: Request) -> Response:
-    """Restarts one task."""
-    s, name = services(request), request.path_params["name"]
+async def _restart_task(request: Request) -> Response:
+    s, name = _named(request)
     await s.answer(s.herder.restart_task(name, _task_number(request)), name)
     return Response(status_code=204, headers=await _warnings(request, name))
 
 
-async def restart_connector(request: Request) -> Response:
+async def _restart_connector(request: Request) -> Response:
     """Restarts the connector, and with ``includeTasks`` its tasks."""
-    s, name = services(request), request.path_params["name"]
+    s, name = _named(request)
     include_tasks, only_failed = flag(request, "includeTasks", False), flag(request, "onlyFailed", False)
     if not include_tasks and not only_failed:
         await s.answer(s.herder.restart_connector(name), name)
@@ -195,153 +198,86 @@ async def restart_connector(request: Request) -> Response:
     return json_response(plan, 202, await _warnings(request, name))
 
 
-async def pause_connector(request: Request) -> Response:
-    """Pauses the connector and its tasks."""
-    s, name = services(request), request.path_params["name"]
-    await s.answer(s.herder.pause_connector(name), name)
-    return Response(status_code=202)
-
-
-async def resume_connector(request: Request) -> Response:
-    """Resumes the connector and its tasks."""
-    s, name = services(request), request.path_params["name"]
-    await s.answer(s.herder.resume_connector(name), name)
-    return Response(status_code=202, headers=await _warnings(request, name))
-
-
-async def stop_connector(request: Request) -> Response:
-    """Stops the connector and ends its tasks."""
-    s, name = services(request), request.path_params["name"]
-    await s.answer(s.herder.stop_connector(name), name)
-    return Response(status_code=204)
-
-
-_C = "/connectors/{name}"
-
-
-async def get_offsets(request: Request) -> Response:
-    """The committed offsets."""
-    s, name = services(request), request.path_params["name"]
+async def _get_offsets(request: Request) -> Response:
+    s, name = _named(request)
     return json_response(offsets_body(await s.answer(s.herder.read_offsets(name), name)))
 
 
-async def alter_offsets(request: Request) -> Response:
+async def _alter_offsets(request: Request) -> Response:
     """Changes the offsets of a stopped connector."""
-    s, name = services(request), request.path_params["name"]
+    s, name = _named(request)
     wanted = offsets_request(await read_json(request), dry_run=flag(request, "dry_run", False))
-    done = await s.answer(s.herder.alter_offsets(name, wanted), name)
-    return json_response(done)
+    return json_response(await s.answer(s.herder.alter_offsets(name, wanted), name))
 
 
-async def reset_offsets(request: Request) -> Response:
+async def _reset_offsets(request: Request) -> Response:
     """Removes the offsets of a stopped connector, or with ``timestamp`` sets those of a sink to a time."""
-    s, name = services(request), request.path_params["name"]
+    s, name = _named(request)
     dry_run = flag(request, "dry_run", False)
     moment = request.query_params.get("timestamp")
     if moment is None:
-        done = await s.answer(s.herder.reset_offsets(name, dry_run=dry_run), name)
-        return json_response(done)
-    wanted = AlterRequest(timestamp_ms=timestamp_ms(moment), dry_run=dry_run)
-    done = await s.answer(s.herder.alter_offsets(name, wanted), name)
-    return json_response(done)
+        done = s.herder.reset_offsets(name, dry_run=dry_run)
+    else:
+        done = s.herder.alter_offsets(name, AlterRequest(timestamp_ms=timestamp_ms(moment), dry_run=dry_run))
+    return json_response(await s.answer(done, name))
 
 
-async def get_topics(request: Request) -> Response:
+async def _get_topics(request: Request) -> Response:
     """The topics that the connector has used."""
-    s, name = services(request), request.path_params["name"]
+    s, name = _named(request)
     if not s.topic_tracking:
         raise HTTPException(403, "Topic tracking is disabled.")
     return json_response({name: {"topics": s.herder.active_topics(name)}})
 
 
-async def reset_topics(request: Request) -> Response:
-    """Resets the topics that the connector has used."""
-    s = services(request)
+async def _reset_topics(request: Request) -> Response:
+    s, name = _named(request)
     if not s.topic_tracking:
         raise HTTPException(403, "Topic tracking is disabled.")
     if not s.topic_reset:
         raise HTTPException(403, "Topic tracking reset is disabled.")
-    s.herder.reset_active_topics(request.path_params["name"])
+    s.herder.reset_active_topics(name)
     return Response(status_code=202)
 
 
-async def start_backfill(request: Request) -> Response:
+async def _start_backfill(request: Request) -> Response:
     """Begins a backfill, or with ``dry_run`` returns its plan."""
-    s, name = services(request), request.path_params["name"]
+    s, name = _named(request)
     wanted = backfill_request(await read_json(request), dry_run=flag(request, "dry_run", False))
     done = await s.answer(s.herder.start_backfill(name, wanted), name)
     return json_response(done, 200 if wanted.dry_run else 202)
 
 
-async def show_backfill(request: Request) -> Response:
+async def _show_backfill(request: Request) -> Response:
     """The last backfill."""
-    s, name = services(request), request.path_params["name"]
-    found = await s.answer(s.herder.backfill(name), name)
-    return json_response(found)
+    s, name = _named(request)
+    return json_response(await s.answer(s.herder.backfill(name), name))
 
 
-async def cancel_backfill(request: Request) -> Response:
-    """Ends the backfill that is running."""
-    s, name = services(request), request.path_params["name"]
-    await s.answer(s.herder.cancel_backfill(name), name)
-    return Response(status_code=202)
-
-
-_B = "/connectors/{name}/backfill"
-
-
-CONNECTORS: list[Entry] = [
-    ("GET", "/connectors", list_connectors),
-    ("POST", "/connectors", create_connector),
-    ("GET", _C, get_connector),
-    ("DELETE", _C, delete_connector),
-    ("GET", f"{_C}/config", get_config),
-    ("PUT", f"{_C}/config", put_config),
-    ("PATCH", f"{_C}/config", patch_config),
-    ("GET", f"{_C}/status", get_status),
-    ("GET", f"{_C}/explain", explain),
-    ("GET", f"{_C}/tasks", list_tasks),
-    ("GET", f"{_C}/tasks/{{task}}/status", get_task_status),
-    ("POST", f"{_C}/tasks/{{task}}/restart", restart_task),
-    ("POST", f"{_C}/restart", restart_connector),
-    ("PUT", f"{_C}/pause", pause_connector),
-    ("PUT", f"{_C}/resume", resume_connector),
-    ("PUT", f"{_C}/stop", stop_connector),
-    ("GET", f"{_C}/offsets", get_offsets),
-    ("PATCH", f"{_C}/offsets", alter_offsets),
-    ("DELETE", f"{_C}/offsets", reset_offsets),
-    ("GET", f"{_C}/topics", get_topics),
-    ("PUT", f"{_C}/topics/reset", reset_topics),
-    ("POST", _B, start_backfill),
-    ("GET", _B, show_backfill),
-    ("DELETE", _B, cancel_backfill),
-]
-
-
-async def put_task_configs(request: Request) -> Response:
+# ---------------------------------------------------------------------- between workers of a group
+async def _put_task_configs(request: Request) -> Response:
     """Stores the task configurations that a connector on another worker has generated."""
-    s, name = services(request), request.path_params["name"]
-    _check(request)
+    s, name = _named(request)
+    _check_signature(request)
     body = await read_body(request, _most(s.herder.connectors().get(name)))
-    _check(request, body)
+    _check_signature(request, body)
     await s.answer(s.herder.put_task_configs(name, _task_configs(body)), name)
     return Response(status_code=204)
 
 
-async def fence(request: Request) -> Response:
+async def _fence(request: Request) -> Response:
     """Ends the producers of all former tasks of a source connector."""
-    s, name = services(request), request.path_params["name"]
-    _check(request)
-    _check(request, await read_body(request, _LARGEST_TASK))
+    s, name = _named(request)
+    _check_signature(request)
+    _check_signature(request, await read_body(request, _LARGEST_TASK))
     await s.answer(s.herder.fence_zombies(name), name)
     return Response(status_code=204)
 
 
-async def cluster(request: Request) -> Response:
+async def _cluster(request: Request) -> Response:
     """The members of the group, the leader, and the work of this worker."""
     s = services(request)
-    found = await s.answer(s.herder.cluster())
-    return json_response(found)
+    return json_response(await s.answer(s.herder.cluster()))
 
 
 #: A task's configuration is one record of the config topic, which takes a mebibyte by default.
@@ -357,7 +293,7 @@ def _most(view: ConnectorView | None) -> int:
     return min(MAX_BODY_BYTES, max(1, int(text)) * _LARGEST_TASK)
 
 
-def _check(request: Request, body: bytes | None = None) -> None:
+def _check_signature(request: Request, body: bytes | None = None) -> None:
     """Lets a signed request pass; before its body is read (None), a request with valid headers."""
     services(request).herder.check_signature(request.method, raw_path(request.scope), request.headers, body)
 
@@ -376,30 +312,24 @@ def _task_configs(body: bytes) -> list[dict[str, str]]:
     return [{key: value for key, value in one.items() if value is not None} for one in found]
 
 
-INTERNAL: list[Entry] = [
-    ("POST", "/connectors/{name}/tasks", put_task_configs),
-    ("PUT", "/connectors/{name}/fence", fence),
-    ("GET", "/cluster", cluster),
-]
-
-
+# ---------------------------------------------------------------------- the worker
 _STATUS = {Health.HEALTHY: 200, Health.STARTING: 503, Health.UNHEALTHY: 500}
+_CONNECTOR_KINDS = {"source", "sink"}
+_LISTED = {*_CONNECTOR_KINDS, "converter", "header_converter", "transformation", "predicate"}
 
 
-async def server_info(request: Request) -> Response:
-    """Version, commit and the id of the Kafka cluster."""
+async def _server_info(request: Request) -> Response:
     s = services(request)
     return json_response(ServerInfo(s.version, s.commit, s.herder.kafka_cluster_id).to_json())
 
 
-async def health(request: Request) -> Response:
-    """Reports if the worker is ready."""
+async def _health(request: Request) -> Response:
     state, message = services(request).herder.health()
     return json_response({"status": state.value, "message": message}, _STATUS[state])
 
 
 @not_json
-async def metrics(request: Request) -> Response:
+async def _metrics(request: Request) -> Response:
     """The worker's metrics, for Prometheus."""
     s = services(request)
     # The code of plugins computes some of them.
@@ -409,26 +339,20 @@ async def metrics(request: Request) -> Response:
     return Response(text.encode(errors="replace"), media_type=CONTENT_TYPE)
 
 
-_CONNECTOR_KINDS = {"source", "sink"}
-_LISTED = {*_CONNECTOR_KINDS, "converter", "header_converter", "transformation", "predicate"}
-_SUFFIX = "Connector"
-
-
-async def list_plugins(request: Request) -> Response:
-    """Lists the installed plugins."""
+async def _list_plugins(request: Request) -> Response:
     wanted = _CONNECTOR_KINDS if flag(request, "connectorsOnly", True) else _LISTED
     s = services(request)
     found = await s.on_thread("list-plugins", s.plugins.entries)
     return json_response([plugin.to_json() for plugin in found if plugin.type in wanted])
 
 
-async def plugin_config(request: Request) -> Response:
+async def _plugin_config(request: Request) -> Response:
     """The settings that a plugin knows."""
     s, name = services(request), request.path_params["plugin"]
     return json_response(await s.on_thread("plugin-config", lambda: s.plugins.settings_of(name), ends=True))
 
 
-async def validate(request: Request) -> Response:
+async def _validate(request: Request) -> Response:
     """Checks a configuration: a definition, a value and the faults of each setting."""
     s, plugin = services(request), request.path_params["plugin"]
     config = config_map(await read_json(request, as_written=True))
@@ -437,14 +361,13 @@ async def validate(request: Request) -> Response:
     return json_response(infos.to_json())
 
 
-async def preview(request: Request) -> Response:
+async def _preview(request: Request) -> Response:
     """Previews a configuration on some records: of the source, of the sink's topics, or of the request."""
     s, plugin = services(request), request.path_params["plugin"]
     wanted = preview_body(await read_json(request))
     _same_class(wanted.config, plugin)
     future = s.herder.preview(wanted.config, wanted.records, wanted.limits)
-    shown = await s.answer(future, wanted.config.get("name") or "", ends=True)
-    return json_response(shown)
+    return json_response(await s.answer(future, wanted.config.get("name") or "", ends=True))
 
 
 def _same_class(config: Mapping[str, str | None], plugin: str) -> None:
@@ -461,23 +384,15 @@ def normalized(plugin: str) -> str:
     >>> normalized("FileStreamSourceConnector"), normalized("Connector")
     ('FileStreamSource', 'Connector')
     """
-    return plugin.removesuffix(_SUFFIX) or plugin
+    return plugin.removesuffix("Connector") or plugin
 
 
-_P = "/connector-plugins/{plugin}"
-
-
-log = logging.getLogger(__name__)
-
-
-async def list_loggers(request: Request) -> Response:
-    """The level of each logger."""
+async def _list_loggers(request: Request) -> Response:
     levels = services(request).loggers.all_levels()
     return json_response({name: level.to_json() for name, level in levels.items()})
 
 
-async def get_logger(request: Request) -> Response:
-    """The level of one logger."""
+async def _get_logger(request: Request) -> Response:
     name = request.path_params["logger"]
     level = services(request).loggers.level(name)
     if level is None:
@@ -485,7 +400,7 @@ async def get_logger(request: Request) -> Response:
     return json_response(level.to_json())
 
 
-async def set_level(request: Request) -> Response:
+async def _set_level(request: Request) -> Response:
     """Changes a logger and those below it, here or (``scope=cluster``) on every worker."""
     body = await read_json(request)
     if not isinstance(body, Mapping):
@@ -508,19 +423,47 @@ async def set_level(request: Request) -> Response:
     return Response(status_code=204) if scope == "cluster" else json_response(changed)
 
 
-LOGGERS: list[Entry] = [
-    ("GET", "/admin/loggers", list_loggers),
-    ("GET", "/admin/loggers/{logger}", get_logger),
-    ("PUT", "/admin/loggers/{logger}", set_level),
-]
+_C: Final = "/connectors/{name}"
+_P: Final = "/connector-plugins/{plugin}"
 
-
-ROOT: list[Entry] = [
-    ("GET", "/", server_info),
-    ("GET", "/health", health),
-    ("GET", "/metrics", metrics),
-    ("GET", "/connector-plugins", list_plugins),
-    ("GET", f"{_P}/config", plugin_config),
-    ("PUT", f"{_P}/config/validate", validate),
-    ("POST", f"{_P}/preview", preview),
-]
+API: Final[tuple[Entry, ...]] = (
+    ("GET", "/", _server_info),
+    ("GET", "/health", _health),
+    ("GET", "/metrics", _metrics),
+    ("GET", "/cluster", _cluster),
+    ("GET", "/connector-plugins", _list_plugins),
+    ("GET", f"{_P}/config", _plugin_config),
+    ("PUT", f"{_P}/config/validate", _validate),
+    ("POST", f"{_P}/preview", _preview),
+    ("GET", "/connectors", _list_connectors),
+    ("POST", "/connectors", _create_connector),
+    ("GET", _C, _get_connector),
+    ("DELETE", _C, _change(lambda herder, name: herder.delete_connector(name), 204)),
+    ("GET", f"{_C}/config", _get_config),
+    ("PUT", f"{_C}/config", _put_config),
+    ("PATCH", f"{_C}/config", _patch_config),
+    ("GET", f"{_C}/status", _get_status),
+    ("GET", f"{_C}/explain", _explain),
+    ("GET", f"{_C}/tasks", _list_tasks),
+    ("POST", f"{_C}/tasks", _put_task_configs),
+    ("GET", f"{_C}/tasks/{{task}}/status", _get_task_status),
+    ("POST", f"{_C}/tasks/{{task}}/restart", _restart_task),
+    ("POST", f"{_C}/restart", _restart_connector),
+    ("PUT", f"{_C}/pause", _change(lambda herder, name: herder.pause_connector(name), 202)),
+    ("PUT", f"{_C}/resume", _change(lambda herder, name: herder.resume_connector(name), 202, starts_code=True)),
+    ("PUT", f"{_C}/stop", _change(lambda herder, name: herder.stop_connector(name), 204)),
+    ("GET", f"{_C}/offsets", _get_offsets),
+    ("PATCH", f"{_C}/offsets", _alter_offsets),
+    ("DELETE", f"{_C}/offsets", _reset_offsets),
+    ("GET", f"{_C}/topics", _get_topics),
+    ("PUT", f"{_C}/topics/reset", _reset_topics),
+    ("POST", f"{_C}/backfill", _start_backfill),
+    ("GET", f"{_C}/backfill", _show_backfill),
+    ("DELETE", f"{_C}/backfill", _change(lambda herder, name: herder.cancel_backfill(name), 202)),
+    ("PUT", f"{_C}/fence", _fence),
+)
+ADMIN: Final[tuple[Entry, ...]] = (
+    ("GET", "/admin/loggers", _list_loggers),
+    ("GET", "/admin/loggers/{logger}", _get_logger),
+    ("PUT", "/admin/loggers/{logger}", _set_level),
+)

@@ -1,15 +1,9 @@
 """The REST server of a worker: its listeners, the thread that serves them, and TLS.
 
-Main types: ``WorkerRest`` builds the server from ``RestSettings`` (the part of the worker's settings that it needs).
-``RestServer`` serves applications (``Served``) on the thread ``rest``, which it owns. ``Listener`` is one address of
-the setting ``listeners``, ``ListeningSocket`` its bound socket. Main functions: ``open_listeners`` binds before
-anything is served, so that a taken port fails the start of the worker; ``server_context`` and ``client_context`` read
-the ``ssl.*`` settings once, at the start of the worker (``penstock.keystores`` knows the file formats).
+Listeners are bound before anything is served, so that a taken port fails the start of the worker. ``ssl.*`` settings
+are read once, at the start.
 
-``BoundedConnection`` limits the time in which a client sends or receives nothing; the web server itself limits only the
-time between two requests.
-
-Thread: the command's main thread makes, starts and stops the server.
+Thread: the command's main thread makes, starts and stops the server, which serves on the thread ``rest``.
 Source: org.apache.kafka.connect.runtime.rest.RestServer and util.SSLUtils; the idle timeout of Jetty's connectors.
 """
 
@@ -24,7 +18,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -51,126 +45,73 @@ from penstock.telemetry.logs import SeldomLog
 from penstock.threads import FILES_USED_UP
 
 
-@dataclass(frozen=True)
-class RestSettings:
-    """The settings of a REST server.
+def listeners_of(settings: WorkerSettings) -> list[Listener]:
+    """The addresses of the API, checked with the other settings of addresses.
 
-    Attributes:
-        listeners: The addresses of the API.
-        admin_listeners: The addresses for log levels; None for the API's addresses; empty to serve no log levels.
-        advertised_host: The host in the advertised address; None for the listener's.
-        advertised_port: The same for the port.
-        advertised_scheme: The scheme of the advertised listener; None for http if there is one.
-        tls: The ``ssl.*`` settings of https listeners.
-        admin_tls: The ``ssl.*`` settings of https admin listeners.
-        raw: All settings of the worker, for extensions.
+    Raises:
+        ConfigException: one of them cannot be used.
     """
+    scheme = settings.advertised_protocol
+    if scheme is not None and scheme.strip().lower() not in ("http", "https"):
+        raise ConfigException("rest.advertised.listener", scheme, "Must be http or https")
+    _admin_listeners(settings)
+    return [Listener.parse(text) for text in settings.listeners]
 
-    listeners: Sequence[Listener]
-    admin_listeners: Sequence[Listener] | None = None
-    advertised_host: str | None = None
-    advertised_port: int | None = None
-    advertised_scheme: str | None = None
-    allow_origin: str = ""
-    allow_methods: str = ""
-    response_headers: str = ""
-    extension_classes: Sequence[str] = ()
-    tls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    admin_tls: Mapping[str, str] = field(default_factory=dict, repr=False)
-    raw: Mapping[str, str] = field(default_factory=dict, repr=False)
 
-    @classmethod
-    def of(cls, settings: WorkerSettings) -> RestSettings:
-        """The settings of a worker.
+def _admin_listeners(settings: WorkerSettings) -> list[Listener]:
+    return [Listener.parse(text, "admin.listeners") for text in settings.admin_listeners or () if text.strip()]
 
-        Raises:
-            ConfigException: a listener cannot be used.
-        """
-        scheme = settings.advertised_protocol
-        if scheme is not None and scheme.strip().lower() not in ("http", "https"):
-            raise ConfigException("rest.advertised.listener", scheme, "Must be http or https")
-        listeners = [Listener.parse(text) for text in settings.listeners]
-        admin = settings.admin_listeners
-        return cls(
-            listeners,
-            None if admin is None else [Listener.parse(text, "admin.listeners") for text in admin if text.strip()],
-            settings.advertised_host,
-            settings.advertised_port,
-            None if scheme is None else scheme.strip().lower(),
-            settings.allow_origin,
-            settings.allow_methods,
-            settings.response_headers,
-            settings.rest_extension_classes,
-            settings.rest_tls_settings(),
-            settings.rest_tls_settings("admin.listeners.https."),
-            settings.raw,
-        )
 
-    def advertised(self, ports: Sequence[int]) -> tuple[str, str]:
-        """The advertised protocol and ``host:port`` of the worker.
-
-        Args:
-            ports: The ports of the bound listeners.
-        """
-        wanted = self.advertised_scheme
-        schemes = [listener.scheme for listener in self.listeners]
-        if wanted is None:
-            wanted = "http" if "http" in schemes else "https"
-        if wanted not in schemes:
-            raise ConfigException("rest.advertised.listener", wanted, "No listener has this protocol")
-        chosen = schemes.index(wanted)
-        host = self.advertised_host or self.listeners[chosen].host
-        if host in ("", "0.0.0.0", "::"):
-            try:
-                host = socket.gethostbyname(socket.gethostname())
-            except OSError:
-                host = "127.0.0.1"
-        return wanted, f"{host}:{self.advertised_port or ports[chosen]}"
+def advertised(settings: WorkerSettings, listeners: Sequence[Listener], ports: Sequence[int]) -> tuple[str, str]:
+    """The advertised protocol and ``host:port`` of a worker whose listeners have these ports."""
+    schemes = [listener.scheme for listener in listeners]
+    wanted = (settings.advertised_protocol or "").strip().lower() or ("http" if "http" in schemes else "https")
+    if wanted not in schemes:
+        raise ConfigException("rest.advertised.listener", wanted, "No listener has this protocol")
+    chosen = schemes.index(wanted)
+    host = settings.advertised_host or listeners[chosen].host
+    if host in ("", "0.0.0.0", "::"):
+        try:
+            host = socket.gethostbyname(socket.gethostname())
+        except OSError:
+            host = "127.0.0.1"
+    return wanted, f"{host}:{settings.advertised_port or ports[chosen]}"
 
 
 class WorkerRest:
     """The sockets of a worker's REST server, then the server on them.
 
-    Args:
-        settings: The server's settings.
-
     Attributes:
         advertised: ``host:port``, the id of the worker.
-        advertised_url: The address, as other workers use it.
 
     Raises:
         ConnectException: an address cannot be used.
         ConfigException: a certificate cannot be used, or no listener is the advertised one.
     """
 
-    def __init__(self, settings: RestSettings) -> None:
+    def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
         self._opened = ExitStack()
-        admin = settings.admin_listeners or ()
-        everything = [*settings.listeners, *admin]
-        tls = server_context(settings.tls) if any(one.scheme == "https" for one in settings.listeners) else None
-        admin_tls = server_context(settings.admin_tls) if any(one.scheme == "https" for one in admin) else None
-        sockets = open_listeners(everything)
+        main, admin = listeners_of(settings), _admin_listeners(settings)
+        self._tls = _context(main, settings.rest_tls_settings())
+        self._admin_tls = _context(admin, settings.rest_tls_settings("admin.listeners.https."))
+        sockets = open_listeners([*main, *admin])
         for sock in sockets:
             self._opened.callback(sock.close)
-        self._main = list(zip(settings.listeners, sockets, strict=False))
-        self._admin = list(zip(admin, sockets[len(self._main) :], strict=True))
-        self._contexts = {"main": tls, "admin": admin_tls}
+        self._main = list(zip(main, sockets, strict=False))
+        self._admin = list(zip(admin, sockets[len(main) :], strict=True))
         try:
-            scheme, self.advertised = settings.advertised([int(sock.getsockname()[1]) for _, sock in self._main])
+            ports = [int(sock.getsockname()[1]) for _, sock in self._main]
+            scheme, self.advertised = advertised(settings, main, ports)
         except ConfigException:
             self._opened.close()
             raise
         self.advertised_url = f"{scheme}://{self.advertised}/"
 
     def start(self, services: Services) -> None:
-        """Begins to serve.
-
-        Raises:
-            ConfigException: an extension cannot be used.
-        """
+        """Begins to serve."""
         settings = self._settings
-        extensions = Extensions(settings.extension_classes, settings.raw, HerderState(services.herder))
+        extensions = Extensions(settings.rest_extension_classes, settings.raw, HerderState(services.herder))
         self._opened.callback(extensions.close)
         options = AppOptions(
             settings.admin_listeners is None,
@@ -180,9 +121,9 @@ class WorkerRest:
             extensions.filters,
             extensions.entries,
         )
-        parts = self._parts(build_app(services, options), self._main, "main")
+        parts = _parts(build_app(services, options), self._main, self._tls)
         if self._admin:
-            parts += self._parts(build_admin_app(services, extensions.admin_filters), self._admin, "admin")
+            parts += _parts(build_admin_app(services, extensions.admin_filters), self._admin, self._admin_tls)
         server = RestServer(parts)
         server.start()
         self._opened.callback(server.stop)
@@ -193,13 +134,15 @@ class WorkerRest:
         """Ends open requests, extensions and sockets. Safe to call twice."""
         self._opened.close()
 
-    def _parts(self, app: ASGIApp, bound: Sequence[tuple[Listener, socket.socket]], group: str) -> list[Served]:
-        parts = []
-        for scheme, tls in (("http", None), ("https", self._contexts[group])):
-            sockets = [sock for listener, sock in bound if listener.scheme == scheme]
-            if sockets:
-                parts.append(Served(app, sockets, tls))
-        return parts
+
+def _context(listeners: Sequence[Listener], settings: Mapping[str, str]) -> ssl.SSLContext | None:
+    return server_context(settings) if any(one.scheme == "https" for one in listeners) else None
+
+
+def _parts(app: ASGIApp, bound: Sequence[tuple[Listener, socket.socket]], tls: ssl.SSLContext | None) -> list[Served]:
+    by_scheme = {"http": None, "https": tls}
+    sockets = {scheme: [sock for listener, sock in bound if listener.scheme == scheme] for scheme in by_scheme}
+    return [Served(app, sockets[scheme], by_scheme[scheme]) for scheme in by_scheme if sockets[scheme]]
 
 
 _BACKLOG = 128
@@ -231,9 +174,6 @@ class Listener:
         Listener(host='', port=8083, scheme='http')
         >>> Listener.parse("HTTPS://[::1]:0")
         Listener(host='::1', port=0, scheme='https')
-
-        Raises:
-            ConfigException: the text is not a URI of that form.
         """
         try:
             parts = urlsplit(text.strip())
@@ -270,11 +210,7 @@ class ListeningSocket(socket.socket):
 
 
 def open_listeners(listeners: Sequence[Listener]) -> list[socket.socket]:
-    """Binds all listeners.
-
-    Raises:
-        ConnectException: an address cannot be used; all sockets are closed.
-    """
+    """Binds all listeners."""
     opened: list[socket.socket] = []
     try:
         for listener in listeners:
@@ -314,12 +250,6 @@ def _bind(listener: Listener) -> socket.socket:
         ) from error
 
 
-#: The time in which a whole request must arrive; longer than the limit of its body, because a late body gets an answer.
-REQUEST_TIMEOUT_S: Final = 45.0
-#: The time in which a client must receive an answer, once the network's buffers are full.
-ANSWER_TIMEOUT_S: Final = 45.0
-
-
 #: A body may arrive in this many pieces, and in one more for each ``BYTES_A_PIECE`` bytes: each piece takes some time
 #: of the thread, however small it is.
 MOST_PIECES: Final = 2_000
@@ -343,10 +273,15 @@ class _FewPieces(h11.Connection):
 
 
 class BoundedConnection(H11Protocol):
-    """One connection of a client."""
+    """One connection of a client.
 
-    request_timeout_s = REQUEST_TIMEOUT_S
-    answer_timeout_s = ANSWER_TIMEOUT_S
+    The web server itself limits only the time between two requests.
+    """
+
+    #: The time in which a whole request must arrive; longer than the limit of its body: a late body gets an answer.
+    request_timeout_s = 45.0
+    #: The time in which a client must receive an answer, once the network's buffers are full.
+    answer_timeout_s = 45.0
     _request_late: asyncio.TimerHandle | None = None
     _answer_late: asyncio.TimerHandle | None = None
 
@@ -421,7 +356,6 @@ class Served:
     """An application and the sockets on which it is served.
 
     Attributes:
-        app: The application.
         sockets: Bound sockets; closed by ``RestServer.stop``.
         tls: The encryption of connections; None for none.
     """
@@ -435,7 +369,6 @@ class RestServer:
     """Serves applications on bound sockets.
 
     Args:
-        parts: The applications and their sockets.
         patience_s: The time that open requests may take after a stop; the remaining ones are answered with an error.
 
     Thread: made, started and stopped by the command's main thread; serves on the thread ``rest``.
@@ -503,11 +436,7 @@ def _server(part: Served, patience_s: float) -> uvicorn.Server:
     return uvicorn.Server(config)
 
 
-_CLIENT_AUTH: Final = {
-    "required": ssl.CERT_REQUIRED,
-    "requested": ssl.CERT_OPTIONAL,
-    "none": ssl.CERT_NONE,
-}
+_CLIENT_AUTH: Final = {"required": ssl.CERT_REQUIRED, "requested": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 
 def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
@@ -515,14 +444,8 @@ def server_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
     Args:
         settings: ``ssl.*``, without the prefix of a group of listeners.
-
-    Raises:
-        ConfigException: the certificate is missing, or a file cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    set_versions(context, enabled_versions(settings.get("ssl.enabled.protocols", "")))
-    suites = settings.get("ssl.cipher.suites", "").split(",")
-    set_ciphers(context, [name.strip() for name in suites if name.strip()])
+    context = _new_context(ssl.PROTOCOL_TLS_SERVER, settings)
     _load_keys(context, settings)
     auth = settings.get("ssl.client.auth", "none").strip().lower()
     if auth not in _CLIENT_AUTH:
@@ -543,14 +466,8 @@ def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
 
     Args:
         settings: ``ssl.*``, without the prefix of a group of listeners.
-
-    Raises:
-        ConfigException: a file cannot be used.
     """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    set_versions(context, enabled_versions(settings.get("ssl.enabled.protocols", "")))
-    suites = settings.get("ssl.cipher.suites", "").split(",")
-    set_ciphers(context, [name.strip() for name in suites if name.strip()])
+    context = _new_context(ssl.PROTOCOL_TLS_CLIENT, settings)
     if trusted := trusted_certificates(settings):
         trust(context, trusted)
     else:
@@ -560,6 +477,14 @@ def client_context(settings: Mapping[str, str]) -> ssl.SSLContext:
         _load_keys(context, settings)
     algorithm = settings.get("ssl.endpoint.identification.algorithm", "https").strip().lower()
     context.check_hostname = algorithm == "https"
+    return context
+
+
+def _new_context(protocol: int, settings: Mapping[str, str]) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    set_versions(context, enabled_versions(settings.get("ssl.enabled.protocols", "")))
+    suites = settings.get("ssl.cipher.suites", "").split(",")
+    set_ciphers(context, [name.strip() for name in suites if name.strip()])
     return context
 
 

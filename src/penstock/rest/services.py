@@ -51,6 +51,243 @@ def raw_path(scope: Scope) -> str:
         return path
 
 
+#: The time limit of a user's request, and of a request to another worker that it waits for.
+REQUEST_TIMEOUT_S: Final = 90.0
+_CONNECT_S: Final = 10.0
+#: The bytes of an answer that are read; no worker's answer is this large.
+_LARGEST_ANSWER: Final = 64 << 20
+
+
+@dataclass(frozen=True)
+class WorkerResponse:
+    """The answer of a worker."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes = field(repr=False)
+
+    @property
+    def message(self) -> str:
+        """The message of an error."""
+        try:
+            return str(json.loads(self.body)["message"])
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return self.body[:200].decode("utf-8", "replace")
+
+
+class UnreachableWorkerException(ConflictException):
+    """Another worker does not answer: it may have ended, and the group will soon assign its work again."""
+
+
+class WorkerClient:
+    """Sends requests to other workers.
+
+    Args:
+        tls: The TLS context for https addresses; None if there are none.
+    """
+
+    def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None, timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._tls = tls
+        self._timeout_s = timeout_s
+
+    def ask(
+        self,
+        method: str,
+        base_url: str,
+        path: str,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        *,
+        timeout_s: float | None = None,
+    ) -> WorkerResponse:
+        """Makes one request.
+
+        Args:
+            body: The bytes of the body: JSON, or empty.
+            timeout_s: The time limit of this answer; None for the default.
+
+        Raises:
+            UnreachableWorkerException: no answer came.
+        """
+        sent = {"Accept": "application/json", **(headers or {})}
+        if body:
+            sent["Content-Type"] = "application/json"
+        try:
+            connection = self._connection(base_url)
+            try:
+                connection.connect()
+                connection.sock.settimeout(self._timeout_s if timeout_s is None else timeout_s)
+                connection.request(method, path, body or None, sent)
+                answer = connection.getresponse()
+                return WorkerResponse(
+                    answer.status,
+                    {name.lower(): value for name, value in answer.getheaders()},
+                    answer.read(_LARGEST_ANSWER),
+                )
+            finally:
+                connection.close()
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            why = str(error) or type(error).__name__
+            raise UnreachableWorkerException(
+                f"IO Error trying to forward REST request: the worker at {base_url} does not answer ({why}). It may "
+                "have ended, and a rebalance will follow; try again. If it runs, other workers must be able to reach "
+                "it at the address that rest.advertised.host.name and rest.advertised.port give"
+            ) from error
+
+    def _connection(self, base_url: str) -> http.client.HTTPConnection:
+        parts = urlsplit(base_url)
+        if not parts.hostname:
+            raise ValueError(f"{base_url!r} is no address")
+        if parts.scheme == "https":
+            context = ssl.create_default_context() if self._tls is None else self._tls()
+            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_CONNECT_S, context=context)
+        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT_S)
+
+
+class SignedRequests:
+    """The requests between workers, signed with the key of their group.
+
+    Args:
+        key: The group's key; None while this worker has read none.
+    """
+
+    def __init__(self, client: WorkerClient, signer: Signer, key: Callable[[], SessionKey | None]) -> None:
+        self._client = client
+        self._signer = signer
+        self._key = key
+
+    def put_task_configs(self, url: str, connector: str, configs: Sequence[dict[str, str]]) -> None:
+        body = json.dumps(list(configs), ensure_ascii=False, separators=(",", ":")).encode()
+        self._ask("POST", url, f"/connectors/{quote(connector, safe='')}/tasks", body)
+
+    def fence(self, url: str, connector: str) -> None:
+        self._ask("PUT", url, f"/connectors/{quote(connector, safe='')}/fence")
+
+    def restart_task(self, url: str, task: ConnectorTaskId) -> None:
+        path = f"/connectors/{quote(task.connector, safe='')}/tasks/{task.task}/restart?forward=true"
+        self._ask("POST", url, path, sign=False, what=f"restart task {task}")
+
+    def _ask(
+        self, method: str, url: str, path: str, body: bytes = b"", *, sign: bool = True, what: str | None = None
+    ) -> None:
+        key = self._key() if sign else None
+        headers = {} if key is None else self._signer.headers(key, method, path, body)
+        answer = self._client.ask(method, url, path, body, headers)
+        if answer.status >= 300:
+            what = what or f"{method} {path}"
+            raise refusal(answer.status, answer.message, what, signed=key is not None or not sign)
+
+
+#: The group is assigning its work, or a resource of the worker is not ready yet: the same request may succeed a little
+#: later.
+_PASSING: Final = (409, 503)
+
+
+def refusal(status: int, message: str, what: str, *, signed: bool = True) -> ConnectException:
+    """Returns the error that another worker's refusal means for the worker that sent the request.
+
+    Args:
+        signed: True if the request was signed, or needs no signature.
+
+    Returns:
+        A ``ConflictException`` if a retry may succeed: a worker may send requests to a new leader before it has read
+        the leader's session key.
+    """
+    text = f"Another worker refuses to {what}: {message} (HTTP {status})"
+    if status in _PASSING or (status == 400 and not signed):
+        return ConflictException(text)
+    return {400: BadRequestException, 403: ForbiddenException}.get(status, ConnectException)(text)
+
+
+T = TypeVar("T")
+
+#: Seconds that a read waits until classes have declared their secret settings; before that, answers show less.
+_LOOK_S: Final = 2.0
+
+
+class RequestTimeout(Exception):
+    """A request took too long; its work continues, and the caller gets this error."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """The services that routes work with.
+
+    Attributes:
+        plugins: The catalog of plugins; it may import them, so its calls run on other threads.
+        topic_tracking: True if the topics of connectors are tracked.
+        topic_reset: True if users may reset them.
+        workers: Sends requests to other workers of the group; None if there is no group.
+        own_paths: The worker's files and directories by the settings that name them: no answer shows them.
+    """
+
+    herder: Herder
+    version: str
+    commit: str
+    plugins: PluginCatalog
+    loggers: Loggers = field(default_factory=Loggers)
+    metrics: Metrics = field(default_factory=Metrics)
+    topic_tracking: bool = True
+    topic_reset: bool = True
+    request_timeout_s: float = REQUEST_TIMEOUT_S
+    workers: WorkerClient | None = None
+    scheme: str = "http"
+    own_paths: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    async def answer(self, future: Future[T], name: str | None = None, *, ends: bool = False) -> T:
+        """Awaits a request.
+
+        Args:
+            name: The connector that it is about, to name its present step after a timeout.
+            ends: True for a read, whose work ends after a timeout. A change continues.
+
+        Raises:
+            RequestTimeout: it took too long.
+        """
+        waiting = asyncio.wrap_future(future)
+        done, _ = await asyncio.wait({waiting}, timeout=self.request_timeout_s)
+        if not done:
+            then = "The request continues; look at the status of the connector later"
+            if ends:
+                waiting.cancel()
+                then = "What was begun for it is ended"
+            doing = None if name is None else self.herder.busy_with(name)
+            raise RequestTimeout(
+                "Request timed out. The worker is currently "
+                + (doing or f"busy with {'other work' if name is None else f'connector {name}'}")
+                + f". {then}"
+            )
+        return waiting.result()
+
+    async def look_at(self, names: Iterable[str]) -> None:
+        """Waits a moment for the facts of the classes of connectors: the secret settings, source or sink."""
+        if (looking := self.herder.look_at(names)) is not None:
+            await asyncio.wait({asyncio.wrap_future(looking)}, timeout=_LOOK_S)
+
+    async def on_thread(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
+        """Runs a call that may block on a separate thread; see ``answer`` for ``ends``."""
+        future, thread = in_own_thread(name, call)
+        try:
+            return await self.answer(future, ends=ends)
+        except RequestTimeout:
+            if ends:
+                thread.end_work()
+            raise
+
+
+def services(request: Request) -> Services:
+    """The services of the application that got this request."""
+    found = request.app.state.services
+    assert isinstance(found, Services)
+    return found
+
+
+def flag(request: Request, name: str, default: bool) -> bool:
+    """A boolean query parameter; any text other than ``true`` means false."""
+    text = request.query_params.get(name)
+    return default if text is None else text.strip().lower() == "true"
+
+
 _FORWARD: Final = "forward"
 _CONFLICT: Final = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
 #: Headers of the connection, and headers that this worker sets itself.
@@ -58,11 +295,7 @@ _NOT_PASSED_ON: Final = ("connection", "content-length", "date", "server", "tran
 
 
 async def forward(request: Request, elsewhere: NotHereException) -> Response:
-    """The answer of the worker that can serve a request.
-
-    Raises:
-        ConflictException: it was passed on twice already, or the worker is unknown now.
-    """
+    """The answer of the worker that can serve a request."""
     s = services(request)
     passed_on = request.query_params.get(_FORWARD)
     if passed_on is not None and passed_on.strip().lower() != "true":
@@ -113,8 +346,6 @@ async def with_other_workers(request: Request, name: str, found: Mapping[str, An
     Args:
         request: The request for the explanation; with ``forward=false`` it comes from another worker, which completes
             it.
-        name: The connector.
-        found: This worker's part of the explanation.
     """
     s = services(request)
     view = s.herder.connectors().get(name)
@@ -164,10 +395,7 @@ async def _ask(s: Services, request: Request, worker_id: str) -> Mapping[str, An
 
 
 def _part(
-    worker_id: str | None,
-    answers: Mapping[str, Mapping[str, Any] | str],
-    here: Mapping[str, Any],
-    task: int | None,
+    worker_id: str | None, answers: Mapping[str, Mapping[str, Any] | str], here: Mapping[str, Any], task: int | None
 ) -> Mapping[str, Any]:
     if worker_id is None:
         return here
@@ -176,268 +404,3 @@ def _part(
         return {**here, "waiting_for": because("worker_away").because(f"{worker_id}: {answer}").to_json()}
     parts = [answer] if task is None else [one for one in answer.get("tasks", ()) if one.get("id") == task]
     return {**here, **{field: parts[0][field] for field in _THEIRS if field in parts[0]}} if parts else here
-
-
-#: The same as the time limit of the user's request that waits for it.
-TIMEOUT_S: Final = 90.0
-_CONNECT_S: Final = 10.0
-#: The bytes of an answer that are read; no worker's answer is this large.
-_LARGEST_ANSWER: Final = 64 << 20
-
-
-@dataclass(frozen=True)
-class WorkerResponse:
-    """The answer of a worker.
-
-    Attributes:
-        status: The HTTP status code.
-        headers: By lower-case name.
-        body: As it came.
-    """
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes = field(repr=False)
-
-    @property
-    def message(self) -> str:
-        """The message of an error."""
-        try:
-            return str(json.loads(self.body)["message"])
-        except (ValueError, KeyError, TypeError, RecursionError):
-            return self.body[:200].decode("utf-8", "replace")
-
-
-class UnreachableWorkerException(ConflictException):
-    """Another worker does not answer: it may have ended, and the group will soon assign its work again."""
-
-
-class WorkerClient:
-    """Sends requests to other workers.
-
-    Args:
-        tls: The TLS context for https addresses; None if there are none.
-        timeout_s: The time limit of an answer.
-    """
-
-    def __init__(self, tls: Callable[[], ssl.SSLContext] | None = None, timeout_s: float = TIMEOUT_S) -> None:
-        self._tls = tls
-        self._timeout_s = timeout_s
-
-    def ask(
-        self,
-        method: str,
-        base_url: str,
-        path: str,
-        body: bytes = b"",
-        headers: Mapping[str, str] | None = None,
-        *,
-        timeout_s: float | None = None,
-    ) -> WorkerResponse:
-        """Makes one request.
-
-        Args:
-            method: The HTTP method.
-            base_url: The worker's address.
-            path: The encoded path with the query.
-            body: The bytes of the body: JSON, or empty.
-            headers: Further headers.
-            timeout_s: The time limit of this answer; None for the default.
-
-        Raises:
-            UnreachableWorkerException: no answer came.
-        """
-        sent = {"Accept": "application/json", **(headers or {})}
-        if body:
-            sent["Content-Type"] = "application/json"
-        try:
-            connection = self._connection(base_url)
-            try:
-                connection.connect()
-                connection.sock.settimeout(self._timeout_s if timeout_s is None else timeout_s)
-                connection.request(method, path, body or None, sent)
-                answer = connection.getresponse()
-                return WorkerResponse(
-                    answer.status,
-                    {name.lower(): value for name, value in answer.getheaders()},
-                    answer.read(_LARGEST_ANSWER),
-                )
-            finally:
-                connection.close()
-        except (OSError, http.client.HTTPException, ValueError) as error:
-            why = str(error) or type(error).__name__
-            raise UnreachableWorkerException(
-                f"IO Error trying to forward REST request: the worker at {base_url} does not answer ({why}). It may "
-                "have ended, and a rebalance will follow; try again. If it runs, other workers must be able to reach "
-                "it at the address that rest.advertised.host.name and rest.advertised.port give"
-            ) from error
-
-    def _connection(self, base_url: str) -> http.client.HTTPConnection:
-        parts = urlsplit(base_url)
-        if not parts.hostname:
-            raise ValueError(f"{base_url!r} is no address")
-        if parts.scheme == "https":
-            context = ssl.create_default_context() if self._tls is None else self._tls()
-            return http.client.HTTPSConnection(parts.hostname, parts.port, timeout=_CONNECT_S, context=context)
-        return http.client.HTTPConnection(parts.hostname, parts.port, timeout=_CONNECT_S)
-
-
-class SignedRequests:
-    """The requests between workers, signed with the key of their group.
-
-    Args:
-        client: Makes the requests.
-        signer: Signs them.
-        key: The group's key; None while this worker has read none.
-    """
-
-    def __init__(self, client: WorkerClient, signer: Signer, key: Callable[[], SessionKey | None]) -> None:
-        self._client = client
-        self._signer = signer
-        self._key = key
-
-    def put_task_configs(self, url: str, connector: str, configs: Sequence[dict[str, str]]) -> None:
-        """See ``OtherWorkers``."""
-        body = json.dumps(list(configs), ensure_ascii=False, separators=(",", ":")).encode()
-        self._ask("POST", url, f"/connectors/{quote(connector, safe='')}/tasks", body)
-
-    def fence(self, url: str, connector: str) -> None:
-        """See ``OtherWorkers``."""
-        self._ask("PUT", url, f"/connectors/{quote(connector, safe='')}/fence")
-
-    def restart_task(self, url: str, task: ConnectorTaskId) -> None:
-        """See ``OtherWorkers``."""
-        path = f"/connectors/{quote(task.connector, safe='')}/tasks/{task.task}/restart?forward=true"
-        self._ask("POST", url, path, sign=False, what=f"restart task {task}")
-
-    def _ask(
-        self, method: str, url: str, path: str, body: bytes = b"", *, sign: bool = True, what: str | None = None
-    ) -> None:
-        key = self._key() if sign else None
-        headers = {} if key is None else self._signer.headers(key, method, path, body)
-        answer = self._client.ask(method, url, path, body, headers)
-        if answer.status >= 300:
-            what = what or f"{method} {path}"
-            raise refusal(answer.status, answer.message, what, signed=key is not None or not sign)
-
-
-#: The group is assigning its work, or a resource of the worker is not ready yet: the same request may succeed a little
-#: later.
-_PASSING: Final = (409, 503)
-
-
-def refusal(status: int, message: str, what: str, *, signed: bool = True) -> ConnectException:
-    """Returns the error that another worker's refusal means for the worker that sent the request.
-
-    Args:
-        status: The HTTP status code.
-        message: The message of the other worker.
-        what: The action that it refused.
-        signed: True if the request was signed, or needs no signature.
-
-    Returns:
-        A ``ConflictException`` if a retry may succeed: a worker may send requests to a new leader before it has read
-        the leader's session key.
-    """
-    text = f"Another worker refuses to {what}: {message} (HTTP {status})"
-    if status in _PASSING or (status == 400 and not signed):
-        return ConflictException(text)
-    return {400: BadRequestException, 403: ForbiddenException}.get(status, ConnectException)(text)
-
-
-T = TypeVar("T")
-
-REQUEST_TIMEOUT_S = 90.0
-#: Seconds that a read waits until classes have declared their secret settings; before that, answers show less.
-_LOOK_S: Final = 2.0
-
-
-class RequestTimeout(Exception):
-    """A request took too long; its work continues, and the caller gets this error."""
-
-
-@dataclass(frozen=True)
-class Services:
-    """The services that routes work with.
-
-    Attributes:
-        herder: Serves requests and reads.
-        version: The worker's version.
-        commit: The commit it was built from.
-        plugins: The catalog of plugins; it may import them, so its calls run on other threads.
-        loggers: The log levels.
-        metrics: The worker's metrics.
-        topic_tracking: True if the topics of connectors are tracked.
-        topic_reset: True if users may reset them.
-        request_timeout_s: The time limit of a request.
-        workers: Sends requests to other workers of the group; None if there is no group.
-        scheme: The scheme of the addresses of all workers.
-        own_paths: The worker's files and directories by the settings that name them: no answer shows them.
-    """
-
-    herder: Herder
-    version: str
-    commit: str
-    plugins: PluginCatalog
-    loggers: Loggers = field(default_factory=Loggers)
-    metrics: Metrics = field(default_factory=Metrics)
-    topic_tracking: bool = True
-    topic_reset: bool = True
-    request_timeout_s: float = REQUEST_TIMEOUT_S
-    workers: WorkerClient | None = None
-    scheme: str = "http"
-    own_paths: Mapping[str, str] = field(default_factory=dict, repr=False)
-
-    async def answer(self, future: Future[T], name: str | None = None, *, ends: bool = False) -> T:
-        """Awaits a request.
-
-        Args:
-            future: Its answer.
-            name: The connector that it is about, to name its present step after a timeout.
-            ends: True for a read, whose work ends after a timeout. A change continues.
-
-        Raises:
-            RequestTimeout: it took too long.
-        """
-        waiting = asyncio.wrap_future(future)
-        done, _ = await asyncio.wait({waiting}, timeout=self.request_timeout_s)
-        if not done:
-            then = "The request continues; look at the status of the connector later"
-            if ends:
-                waiting.cancel()
-                then = "What was begun for it is ended"
-            doing = None if name is None else self.herder.busy_with(name)
-            raise RequestTimeout(
-                "Request timed out. The worker is currently "
-                + (doing or f"busy with {'other work' if name is None else f'connector {name}'}")
-                + f". {then}"
-            )
-        return waiting.result()
-
-    async def look_at(self, names: Iterable[str]) -> None:
-        """Waits a moment for the facts of the classes of connectors: the secret settings, source or sink."""
-        if (looking := self.herder.look_at(names)) is not None:
-            await asyncio.wait({asyncio.wrap_future(looking)}, timeout=_LOOK_S)
-
-    async def on_thread(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
-        """Runs a call that may block on a separate thread; see ``answer`` for ``ends``."""
-        future, thread = in_own_thread(name, call)
-        try:
-            return await self.answer(future, ends=ends)
-        except RequestTimeout:
-            if ends:
-                thread.end_work()
-            raise
-
-
-def services(request: Request) -> Services:
-    """The services of the application that got this request."""
-    found = request.app.state.services
-    assert isinstance(found, Services)
-    return found
-
-
-def flag(request: Request, name: str, default: bool) -> bool:
-    """A boolean query parameter; any text other than ``true`` means false."""
-    text = request.query_params.get(name)
-    return default if text is None else text.strip().lower() == "true"

@@ -1,15 +1,9 @@
 """The configuration of connectors and tasks: in the config topic of a cluster, or in memory and a file.
 
-Main types: `ConfigTopicStore`, for a cluster, folds the records into a snapshot as they arrive, in the same way on
-every worker (`penstock.model.cluster_config`); a write counts once it was read back. `LocalConfigStore`, for a
-standalone worker, folds written records at once; a `ConnectorStore`, such as `FileConnectorStore`, keeps connectors
-and target states (`StoredConnector`) over restarts, but no task configurations.
-
-The file does not keep connectors of the command line, which each start creates again from their own files. Entries of
-earlier versions, which stored them too, are removed when the command line names the connector, or over REST. The file
-is JSON, replaced as a whole (temporary file, fsync, rename), and readable by its owner only, because configurations
-hold secrets. A lock file next to it keeps a second worker away. `kept_id` is the worker's id, kept next to its offsets
-file: a worker that continues with these offsets has the same id.
+``ConfigTopicStore`` folds the records into a snapshot as they arrive, in the same way on every worker
+(``penstock.model.cluster_config``); a write counts once it was read back. ``LocalConfigStore``, for a standalone
+worker, folds written records at once; ``FileConnectorStore`` keeps connectors and target states over restarts, but no
+task configurations, and no connectors of the command line, which each start creates again from their own files.
 
 Thread: any; one write at a time. The listener is called on the thread of the topic's log, or on the thread of the
 writer; it must not write itself.
@@ -28,7 +22,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Final, Protocol
+from typing import IO, TYPE_CHECKING, Final
 
 from penstock.errors import ConnectException, DataException
 from penstock.model import TargetState
@@ -54,7 +48,6 @@ class ConfigTopicStore:
     Args:
         log: The log of the config topic; it has a transactional id if `transactional`.
         transactional: True if the leader writes in transactions: `exactly.once.source.support` is not `disabled`.
-        clock: Monotonic seconds.
     """
 
     def __init__(self, log: RecordLog, *, transactional: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -66,7 +59,6 @@ class ConfigTopicStore:
         self._listener: ConfigListener | None = None
 
     def start(self, listener: ConfigListener) -> None:
-        """See `ConfigStore`."""
         # A failed start may have read a part of the topic.
         self._snapshot = ClusterConfig()
         self._log.start(self._take)
@@ -74,16 +66,13 @@ class ConfigTopicStore:
             self._listener = listener
 
     def stop(self) -> None:
-        """See `ConfigStore`."""
         self._log.stop()
 
     @property
     def snapshot(self) -> ClusterConfig:
-        """See `ConfigStore`."""
         return self._snapshot
 
     def refresh(self, timeout_s: float) -> ClusterConfig:
-        """See `ConfigStore`."""
         self._log.read_to_end(timeout_s)
         return self._snapshot
 
@@ -102,7 +91,6 @@ class ConfigTopicStore:
         return self._snapshot
 
     def claim(self) -> None:
-        """See `ConfigStore`."""
         if self._transactional:
             self._log.claim()
 
@@ -182,8 +170,6 @@ class StoredConnector:
     """The stored state of one connector.
 
     Attributes:
-        config: Its settings, placeholders unresolved.
-        target: Its target state.
         secrets: The settings that were secrets before, even if its class does not define them as secrets.
     """
 
@@ -192,23 +178,13 @@ class StoredConnector:
     secrets: frozenset[str] = frozenset()
 
 
-class ConnectorStore(Protocol):
-    """The store in which connectors outlive the worker. Methods block on a disk; any thread."""
-
-    def connectors(self) -> dict[str, StoredConnector]:
-        """All connectors, in the order in which they were first stored."""
-
-    def put(self, name: str, connector: StoredConnector) -> None:
-        """Stores a connector; durable on return."""
-
-    def remove(self, name: str) -> None:
-        """Removes a connector; durable on return."""
-
-
 class FileConnectorStore:
-    """A `ConnectorStore` in a file.
+    """The connectors of a standalone worker, in a file that outlives it.
 
-    A missing or empty file counts as empty; its directory must exist.
+    A missing or empty file counts as empty; its directory must exist. The file is JSON, replaced as a whole, and
+    readable by its owner only, because configurations hold secrets. A lock file next to it keeps a second worker away.
+    Entries of earlier versions, which stored connectors of the command line too, are removed when the command line
+    names the connector, or over REST.
 
     Args:
         path: the file, `config.storage.file.filename`.
@@ -222,12 +198,7 @@ class FileConnectorStore:
         self._connectors: dict[str, StoredConnector] = {}
 
     def start(self) -> None:
-        """Takes the lock and reads the file.
-
-        Raises:
-            ConnectException: another worker uses the file, or it cannot be read, or has another format. An unreadable
-                file never counts as empty.
-        """
+        """Takes the lock and reads the file."""
         self._file = Path(os.path.realpath(self.path))
         try:
             self._take_lock()
@@ -244,12 +215,12 @@ class FileConnectorStore:
             handle.close()
 
     def connectors(self) -> dict[str, StoredConnector]:
-        """See `ConnectorStore`."""
+        """All connectors, in the order in which they were first stored."""
         with self._lock:
             return dict(self._connectors)
 
     def put(self, name: str, connector: StoredConnector) -> None:
-        """See `ConnectorStore`.
+        """Stores a connector; durable on return.
 
         Raises:
             ConnectException: the disk refused; the stored data is intact.
@@ -259,7 +230,7 @@ class FileConnectorStore:
                 self._write({**self._connectors, name: connector})
 
     def remove(self, name: str) -> None:
-        """See `ConnectorStore`.
+        """Removes a connector; durable on return.
 
         Raises:
             ConnectException: the disk refused; the stored data is intact.
@@ -349,7 +320,7 @@ class LocalConfigStore:
         except_for: Stored connectors to skip at the start, because the command line has connectors with these names.
     """
 
-    def __init__(self, file: ConnectorStore | None = None, *, except_for: Collection[str] = ()) -> None:
+    def __init__(self, file: FileConnectorStore | None = None, *, except_for: Collection[str] = ()) -> None:
         self._file = file
         self._except_for = frozenset(except_for)
         self._lock = threading.Lock()
@@ -372,11 +343,10 @@ class LocalConfigStore:
             self._listener = listener
 
     def stop(self) -> None:
-        """See `ConfigStore`."""
+        """Does nothing: there are no resources to release."""
 
     @property
     def snapshot(self) -> ClusterConfig:
-        """See `ConfigStore`."""
         return self._snapshot
 
     def refresh(self, timeout_s: float) -> ClusterConfig:
@@ -393,11 +363,7 @@ class LocalConfigStore:
             self._in_memory.add(name)
 
     def write(self, entries: Sequence[Entry], *, leading: bool = False, timeout_s: float = 30.0) -> ClusterConfig:
-        """See `ConfigStore`.
-
-        Raises:
-            ConnectException: The disk refused; nothing has changed.
-        """
+        """See `ConfigStore`."""
         with self._lock:
             before = self._snapshot
             after, changes = fold(before, _records(before, entries))

@@ -1,13 +1,10 @@
 """The standalone worker's source offsets in one file, in Java Connect's own format.
 
-Main type: `FileOffsetStore`. `replace_file` replaces the file as a whole (temporary file, fsync, rename, fsync of the
-directory), so that a crash at any moment leaves the old or the new content; Java rewrites it in place. A lock file next
-to it keeps a second worker away. The format is Java's serialization of a `HashMap<byte[], byte[]>`: `encode` writes the
-same bytes as Java for the same entries in the same order; `decode` accepts only a Java `HashMap` of byte arrays (it
-never looks up another class).
+A crash at any moment leaves the old or the new content; Java rewrites the file in place. The format is Java's
+serialization of a ``HashMap<byte[], byte[]>``: ``encode`` writes the same bytes as Java for the same entries in the
+same order; ``decode`` accepts only a Java ``HashMap`` of byte arrays (it never looks up another class).
 
-Thread: any; writers that arrive during a write share the next one. `replace_file`: one at a time for a file. `encode`
-and `decode` are pure.
+Thread: any; writers that arrive during a write share the next one. ``replace_file``: one at a time for a file.
 Source: org.apache.kafka.connect.storage.FileOffsetBackingStore; Java Object Serialization Specification, protocol
     version 5; java.util.HashMap#writeObject.
 """
@@ -85,11 +82,7 @@ def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
 
 
 def decode(data: bytes) -> dict[bytes | None, bytes | None]:
-    """Returns the entries of a serialized map, in stored order; rejects anything else. Invariant 5.
-
-    Raises:
-        JavaFormatError: the bytes end too early, hold another class, or are not a serialized object.
-    """
+    """Returns the entries of a serialized map, in stored order; rejects anything else. Invariant 5."""
     return _Reader(data).read_map()
 
 
@@ -257,8 +250,6 @@ def replace_file(file: Path, content: bytes, at_point: Callable[[str], None] = l
     An existing file keeps its mode; a new one is readable by its owner only, whatever the umask.
 
     Args:
-        file: The file.
-        content: Its new content.
         at_point: Called with ``TEMPORARY_WRITTEN`` and ``RENAMED`` at these points.
 
     Raises:
@@ -306,19 +297,11 @@ class FileOffsetStore:
     Args:
         path: the file, `offset.storage.file.filename`; its directory must exist.
         at_point: called with `TEMPORARY_WRITTEN` and `RENAMED` while a write passes these points, for crash tests.
-        clock: seconds, for timeouts.
     """
 
-    def __init__(
-        self,
-        path: Path | str,
-        *,
-        at_point: Callable[[str], None] | None = None,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, path: Path | str, *, at_point: Callable[[str], None] = lambda point: None) -> None:
         self.path = Path(path)
-        self._at_point = at_point or (lambda _point: None)
-        self._clock = clock
+        self._at_point = at_point
         self._condition = threading.Condition()
         self._entries = OffsetEntries()
         self._next = _Write()
@@ -330,11 +313,7 @@ class FileOffsetStore:
         self._volatile = False
 
     def start(self) -> None:
-        """Takes the lock and reads the file.
-
-        Raises:
-            OffsetStoreException: another worker uses the file, or it cannot be read or is not an offsets file.
-        """
+        """Takes the lock and reads the file."""
         with self._condition:
             if self._started:
                 return
@@ -378,7 +357,7 @@ class FileOffsetStore:
             OffsetStoreException: the disk refused (the old content is intact), or the wait for another write took
                 longer than the timeout (these entries may still be written).
         """
-        deadline = None if timeout_s is None else self._clock() + timeout_s
+        deadline = None if timeout_s is None else time.monotonic() + timeout_s
         with self._condition:
             self._require_started()
             write = self._next
@@ -419,7 +398,7 @@ class FileOffsetStore:
                 self._condition.notify_all()
 
     def _wait(self, deadline: float | None) -> None:
-        remaining = None if deadline is None else deadline - self._clock()
+        remaining = None if deadline is None else deadline - time.monotonic()
         if remaining is not None and remaining <= 0:
             raise OffsetStoreException(
                 f"Source offsets were not written to {self.path} in time: an earlier write has not ended; the disk is "
@@ -432,11 +411,7 @@ class FileOffsetStore:
             raise OffsetStoreException(f"The offset store of {self.path} is not started, or was stopped")
 
     def _check_kind(self) -> bool:
-        """True if the offsets can only be kept in memory.
-
-        Raises:
-            OffsetStoreException: the path cannot be an offsets file.
-        """
+        """True if the offsets can only be kept in memory."""
         try:
             mode = self._file.stat().st_mode
         except FileNotFoundError:

@@ -36,215 +36,135 @@ from penstock.telemetry.logs import SeldomLog
 if TYPE_CHECKING:
     from penstock.kafka.topic_log.reader import LogRecord
 
-_TIMEOUT_S: Final = 60.0
+logger = logging.getLogger(__name__)
 
 
-class OffsetTopicStore:
-    """An `OffsetStore` on a log.
+Partition = Mapping[str, object] | None
 
-    Args:
-        log: The log of the topic.
-        topic: Its name.
-        timeout_s: The default time limit of a read or a write.
+
+Offset = Mapping[str, object] | None
+
+
+_INT64_MIN: Final = -(2**63)
+
+
+_INT64_MAX: Final = 2**63 - 1
+
+
+_BROKEN: Final = object()
+
+
+def key_bytes(connector: str, partition: Partition) -> bytes:
+    """The key of a source partition, as Java writes it. Invariant 5.
+
+    >>> key_bytes("c", {"filename": "/data/in.txt"})
+    b'["c",{"filename":"/data/in.txt"}]'
+    >>> key_bytes("c", None)
+    b'["c",null]'
     """
-
-    def __init__(self, log: RecordLog, topic: str, *, timeout_s: float = _TIMEOUT_S) -> None:
-        self._log = log
-        self._topic = topic
-        self._timeout_s = timeout_s
-        self._lock = threading.Lock()
-        self._entries = OffsetEntries()
-        self._seldom = SeldomLog(logger)
-        # During the first read of the topic: the partition and time of the last write of each key.
-        self._found: dict[bytes, tuple[int, int]] | None = None
-        self._moved = 0
-
-    @property
-    def topic(self) -> str:
-        """The name of the topic."""
-        return self._topic
-
-    def start(self) -> None:
-        """See `OffsetStore`."""
-        with self._lock:
-            self._entries, self._found, self._moved = OffsetEntries(), {}, 0
-        try:
-            self._log.start(self._take, self._timeout_s)
-        except KafkaException as error:
-            raise OffsetStoreException(f"The source offsets cannot be read: {error}") from error
-        with self._lock:
-            self._found = None
-            self._entries.warn_of_spellings(f"The offsets topic {self._topic}")
-        if self._moved:
-            logger.warning(
-                "The offsets topic %s holds %d keys in two partitions: partitions were added to it. Of each the newest "
-                "offset counts; one that is removed may come back once Kafka has forgotten that it was. Create the "
-                "topic anew",
-                self._topic,
-                self._moved,
-            )
-
-    def stop(self) -> None:
-        """See `OffsetStore`."""
-        self._log.stop()
-
-    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """See `OffsetStore`; first reads all earlier writes of every worker."""
-        self._read(timeout_s)
-        with self._lock:
-            return {key: self._entries.get(key) for key in keys}
-
-    def entries(self) -> dict[bytes, bytes]:
-        """See `OffsetStore`; first reads all earlier writes of every worker."""
-        self._read(None)
-        with self._lock:
-            return self._entries.copy()
-
-    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
-        """See `OffsetStore`."""
-        try:
-            with waiting_for("broker", f"source offsets are written to the topic {self._topic}"):
-                self._log.write(self.records(entries), self._timeout_s if timeout_s is None else timeout_s)
-        except KafkaException as error:
-            raise OffsetStoreException(f"The source offsets could not be written: {error}") from error
-
-    def copy(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Writes copies of entries that are stored elsewhere; does not wait, and only logs a failure."""
-        for key, value in self.records(entries):
-            self._log.write_async(key, value, self._copied)
-
-    def records(
-        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
-    ) -> list[tuple[bytes, bytes | None]]:
-        """The records for these entries: each key in its stored spelling, and tombstones for its other spellings.
-
-        A caller that writes offsets in its own transaction sends these.
-        """
-        with self._lock:
-            return list(self._entries.changes(entries).items())
-
-    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Does nothing: a committed transaction needs no copies."""
-
-    def _read(self, timeout_s: float | None) -> None:
-        try:
-            with waiting_for("broker", f"source offsets are read from the topic {self._topic}"):
-                self._log.read_to_end(self._timeout_s if timeout_s is None else timeout_s)
-        except KafkaException as error:
-            raise OffsetStoreException(f"The source offsets could not be read: {error}") from error
-
-    def _copied(self, error: Exception | None) -> None:
-        if error is not None:
-            self._seldom.warning(
-                "copy",
-                "Source offsets could not be copied to %s, they are in the connector's own topic: %s",
-                self._topic,
-                error,
-            )
-
-    # ------------------------------------------------------------------ the log's thread
-    def _take(self, records: Sequence[LogRecord]) -> None:
-        with self._lock:
-            for record in records:
-                if record.key is None:
-                    self._seldom.warning("key", "Ignoring a record of %s without a key", self._topic)
-                elif self._is_newest(record, record.key):
-                    self._entries.apply({record.key: record.value})
-
-    def _is_newest(self, record: LogRecord, key: bytes) -> bool:
-        """True if no other partition has a newer record of this key; partitions arrive in any order."""
-        if self._found is None:
-            return True
-        partition, timestamp_ms = self._found.get(key, (record.partition, record.timestamp_ms))
-        if partition != record.partition:
-            self._moved += 1
-            if timestamp_ms > record.timestamp_ms:
-                return False
-        self._found[key] = (record.partition, record.timestamp_ms)
-        return True
+    return _utf8(f"[{json_string(connector)},{_map_text(partition, 'source partition')}]")
 
 
-class MergedOffsetStore:
-    """An `OffsetStore` over two stores.
+def value_bytes(offset: Offset) -> bytes | None:
+    """The value of a source offset, as Java writes it; None (a tombstone) for no offset. Invariant 5.
 
-    Args:
-        own: The connector's store; started and stopped by this one.
-        shared: The worker's store; it is running, and this store does not stop it.
-        clock: Monotonic seconds.
+    >>> value_bytes({"position": 10, "ratio": 1e7, "id": b"ab", "end": None})
+    b'{"position":10,"ratio":1.0E7,"id":"YWI=","end":null}'
     """
+    return None if offset is None else _utf8(_map_text(offset, "source offset"))
 
-    def __init__(
-        self, own: OffsetTopicStore, shared: OffsetTopicStore, *, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._own = own
-        self._shared = shared
-        self._clock = clock
 
-    def start(self) -> None:
-        """See `OffsetStore`."""
-        self._own.start()
+def parse_key(key: bytes) -> tuple[str, dict[str, object] | None] | None:
+    """Connector and source partition of a stored key; None for a key of another form.
 
-    def stop(self) -> None:
-        """See `OffsetStore`."""
-        self._own.stop()
+    >>> parse_key(b'["c",{"table":"t"}]')
+    ('c', {'table': 't'})
+    >>> parse_key(b'"x"') is None
+    True
+    """
+    match _loads(key):
+        case [str(connector), dict(partition)]:
+            return connector, partition
+        case [str(connector), None]:
+            return connector, None
+    return None
 
-    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
-        """See `OffsetStore`."""
-        left = self._limit(timeout_s)
-        wanted = list(keys)
-        found = self._own.get(wanted, left())
-        missing = [key for key in wanted if found[key] is None]
-        return {**found, **self._shared.get(missing, left())} if missing else found
 
-    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
-        """See `OffsetStore`.
+def parse_value(value: bytes | None) -> dict[str, object] | None:
+    """The offset of a stored value."""
+    if value is None:
+        return None
+    match _loads(value):
+        case None:
+            return None
+        case dict(offset):
+            return cast("dict[str, object]", offset)
+    raise DataException(f"a stored source offset must be a JSON object, got {value[:200]!r}")
 
-        Removes offsets from the shared topic first: an offset left there would count again once the connector's topic
-        has none. Writes offsets to the connector's topic first, and then copies them to the shared topic.
-        """
-        left = self._limit(timeout_s)
-        self._remove_shared(entries, left())
-        self._own.set(entries, left())
-        self.written(entries)
 
-    def entries(self) -> dict[bytes, bytes]:
-        """See `OffsetStore`."""
-        own = self._own.entries()
-        known = {key_identity(key) for key in own}
-        shared = self._shared.entries()
-        return {**{key: value for key, value in shared.items() if key_identity(key) not in known}, **own}
+def _map_text(values: object, what: str) -> str:
+    if values is None:
+        return "null"
+    if not isinstance(values, Mapping):
+        raise DataException(f"A {what} must be a map, got {type(values).__name__}")
+    parts = []
+    for name, value in values.items():
+        if not isinstance(name, str):
+            raise DataException(f"A {what} may only use strings as keys, found {name!r}")
+        parts.append(f"{json_string(name)}:{_value_text(name, value, what)}")
+    return "{" + ",".join(parts) + "}"
 
-    @property
-    def topic(self) -> str:
-        """The name of the connector's topic."""
-        return self._own.topic
 
-    def records(
-        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
-    ) -> list[tuple[bytes, bytes | None]]:
-        """The records for the connector's topic, for a transaction: in the order of writes of `set`.
+def _value_text(name: str, value: object, what: str) -> str:
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case int():
+            if not _INT64_MIN <= value <= _INT64_MAX:
+                raise DataException(f"Field {name} of a {what} does not fit in 64 bits: {value}")
+            return str(int(value))
+        case float():
+            # As in Java's JSON writer: numbers that JSON does not have become texts.
+            return java_double(value) if math.isfinite(value) else f'"{java_double(value)}"'
+        case str():
+            return json_string(value)
+        case bytes() | bytearray() | memoryview():
+            return '"' + base64.b64encode(value).decode() + '"'
+    raise DataException(f"A {what} may only hold primitive values, but field {name} is a {type(value).__name__}")
 
-        Raises:
-            OffsetStoreException: the removed entries could not be removed from the shared topic.
-        """
-        self._remove_shared(entries, timeout_s)
-        return self._own.records(entries)
 
-    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
-        """Copies committed entries to the shared topic. Does not wait."""
-        self._shared.copy({key: value for key, value in entries.items() if value is not None})
+def _utf8(text: str) -> bytes:
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise DataException(f"A source partition or offset holds text that is not valid Unicode: {error}") from error
 
-    def _remove_shared(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None) -> None:
-        removed = {key: None for key, value in entries.items() if value is None}
-        if removed:
-            self._shared.set(removed, timeout_s)
 
-    def _limit(self, timeout_s: float | None) -> Callable[[], float | None]:
-        """Returns a function that gives the remaining time of one limit for both stores."""
-        if timeout_s is None:
-            return lambda: None
-        deadline = self._clock() + timeout_s
-        return lambda: max(0.0, deadline - self._clock())
+def _loads(data: bytes) -> object:
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return _BROKEN
+
+
+def partition_identity(partition: Partition) -> Hashable:
+    """Returns the identity of a source partition: equal names with equal values of equal kinds, in any order.
+
+    >>> partition_identity({"a": 1, "b": "x"}) == partition_identity({"b": "x", "a": 1})
+    True
+    >>> partition_identity({"a": 1}) == partition_identity({"a": True})
+    False
+    """
+    if partition is None:
+        return None
+    try:
+        identity = tuple(sorted((name, type(value).__name__, value) for name, value in partition.items()))
+        hash(identity)
+    except TypeError:
+        return repr(partition)
+    return identity
 
 
 def key_identity(key: bytes) -> bytes:
@@ -296,11 +216,7 @@ class OffsetEntries:
         return [spellings for spellings in self._spellings.values() if len(spellings) > 1]
 
     def warn_of_spellings(self, where: str) -> None:
-        """Logs a warning if keys are stored in several spellings.
-
-        Args:
-            where: The name of the store, at the beginning of a sentence.
-        """
+        """Logs a warning if keys are stored in several spellings."""
         if several := self.several():
             logger.warning(
                 "%s holds %d source partitions more than once, with their keys in different orders, as in %s. A task "
@@ -371,91 +287,6 @@ class OffsetEntries:
             self._spellings[identity] = left
 
 
-logger = logging.getLogger(__name__)
-
-Partition = Mapping[str, object] | None
-Offset = Mapping[str, object] | None
-
-_INT64_MIN: Final = -(2**63)
-_INT64_MAX: Final = 2**63 - 1
-
-
-def key_bytes(connector: str, partition: Partition) -> bytes:
-    """The key of a source partition, as Java writes it. Invariant 5.
-
-    Raises:
-        DataException: the partition has a value that the format cannot represent.
-
-    >>> key_bytes("c", {"filename": "/data/in.txt"})
-    b'["c",{"filename":"/data/in.txt"}]'
-    >>> key_bytes("c", None)
-    b'["c",null]'
-    """
-    return _utf8(f"[{json_string(connector)},{_map_text(partition, 'source partition')}]")
-
-
-def value_bytes(offset: Offset) -> bytes | None:
-    """The value of a source offset, as Java writes it; None (a tombstone) for no offset. Invariant 5.
-
-    Raises:
-        DataException: the offset has a value that the format cannot represent.
-
-    >>> value_bytes({"position": 10, "ratio": 1e7, "id": b"ab", "end": None})
-    b'{"position":10,"ratio":1.0E7,"id":"YWI=","end":null}'
-    """
-    return None if offset is None else _utf8(_map_text(offset, "source offset"))
-
-
-def parse_key(key: bytes) -> tuple[str, dict[str, object] | None] | None:
-    """Connector and source partition of a stored key; None for a key of another form.
-
-    >>> parse_key(b'["c",{"table":"t"}]')
-    ('c', {'table': 't'})
-    >>> parse_key(b'"x"') is None
-    True
-    """
-    match _loads(key):
-        case [str(connector), dict(partition)]:
-            return connector, partition
-        case [str(connector), None]:
-            return connector, None
-    return None
-
-
-def parse_value(value: bytes | None) -> dict[str, object] | None:
-    """The offset of a stored value.
-
-    Raises:
-        DataException: the bytes are not a JSON object.
-    """
-    if value is None:
-        return None
-    match _loads(value):
-        case None:
-            return None
-        case dict(offset):
-            return cast("dict[str, object]", offset)
-    raise DataException(f"a stored source offset must be a JSON object, got {value[:200]!r}")
-
-
-def partition_identity(partition: Partition) -> Hashable:
-    """Returns the identity of a source partition: equal names with equal values of equal kinds, in any order.
-
-    >>> partition_identity({"a": 1, "b": "x"}) == partition_identity({"b": "x", "a": 1})
-    True
-    >>> partition_identity({"a": 1}) == partition_identity({"a": True})
-    False
-    """
-    if partition is None:
-        return None
-    try:
-        identity = tuple(sorted((name, type(value).__name__, value) for name, value in partition.items()))
-        hash(identity)
-    except TypeError:
-        return repr(partition)
-    return identity
-
-
 def connector_offsets(store: OffsetStore, connector: str) -> list[tuple[dict[str, object] | None, dict[str, object]]]:
     """All source partitions of a connector that have an offset, with that offset. Skips keys of another form.
 
@@ -484,8 +315,6 @@ class OffsetReader(OffsetStorageReader):
     """Reads the committed offsets of one connector.
 
     Args:
-        store: the store of the offsets.
-        connector: name of the connector, the namespace of the keys.
         timeout_s: the longest wait for a read; None for the store's own limit.
 
     Thread: any. `close` may come while another thread reads; that read still ends by itself, then fails.
@@ -547,10 +376,6 @@ class OffsetWriter:
 
     The entries of a failed write are written next time; a newer offset of the same partition wins. Invariant 1.
 
-    Args:
-        store: the store to write to.
-        connector: name of the connector, the namespace of the keys.
-
     Thread: any; one write at a time. After `fence` all writes are refused.
     """
 
@@ -583,9 +408,6 @@ class OffsetWriter:
 
         Args:
             timeout_s: one limit for the wait for a running write and for the write; None for the store's own limit.
-
-        Returns:
-            The number of entries written.
 
         Raises:
             OffsetStoreException: the write failed, took too long, or the writer is fenced; the offsets are kept.
@@ -633,58 +455,8 @@ class OffsetWriter:
         return len(entries)
 
 
-def _map_text(values: object, what: str) -> str:
-    if values is None:
-        return "null"
-    if not isinstance(values, Mapping):
-        raise DataException(f"A {what} must be a map, got {type(values).__name__}")
-    parts = []
-    for name, value in values.items():
-        if not isinstance(name, str):
-            raise DataException(f"A {what} may only use strings as keys, found {name!r}")
-        parts.append(f"{json_string(name)}:{_value_text(name, value, what)}")
-    return "{" + ",".join(parts) + "}"
-
-
-def _value_text(name: str, value: object, what: str) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            if not _INT64_MIN <= value <= _INT64_MAX:
-                raise DataException(f"Field {name} of a {what} does not fit in 64 bits: {value}")
-            return str(int(value))
-        case float():
-            # As in Java's JSON writer: numbers that JSON does not have become texts.
-            return java_double(value) if math.isfinite(value) else f'"{java_double(value)}"'
-        case str():
-            return json_string(value)
-        case bytes() | bytearray() | memoryview():
-            return '"' + base64.b64encode(value).decode() + '"'
-    raise DataException(f"A {what} may only hold primitive values, but field {name} is a {type(value).__name__}")
-
-
-def _utf8(text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError as error:
-        raise DataException(f"A source partition or offset holds text that is not valid Unicode: {error}") from error
-
-
-def _loads(data: bytes) -> object:
-    try:
-        return orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return _BROKEN
-
-
-_BROKEN: Final = object()
-
-
 class MemoryOffsetStore:
-    """An `OffsetStore` in memory, for tests and as the base of other stores.
+    """An `OffsetStore` in memory.
 
     Source: org.apache.kafka.connect.storage.MemoryOffsetBackingStore.
     """
@@ -723,3 +495,201 @@ class MemoryOffsetStore:
     def _require_started(self) -> None:
         if not self._started:
             raise OffsetStoreException("The offset store is not started: it was stopped, or start() was not called")
+
+
+class OffsetTopicStore:
+    """An `OffsetStore` on a log.
+
+    Args:
+        timeout_s: The default time limit of a read or a write.
+    """
+
+    def __init__(self, log: RecordLog, topic: str, *, timeout_s: float = 60.0) -> None:
+        self._log = log
+        self._topic = topic
+        self._timeout_s = timeout_s
+        self._lock = threading.Lock()
+        self._entries = OffsetEntries()
+        self._seldom = SeldomLog(logger)
+        # During the first read of the topic: the partition and time of the last write of each key.
+        self._found: dict[bytes, tuple[int, int]] | None = None
+        self._moved = 0
+
+    @property
+    def topic(self) -> str:
+        """The name of the topic."""
+        return self._topic
+
+    def start(self) -> None:
+        with self._lock:
+            self._entries, self._found, self._moved = OffsetEntries(), {}, 0
+        try:
+            self._log.start(self._take, self._timeout_s)
+        except KafkaException as error:
+            raise OffsetStoreException(f"The source offsets cannot be read: {error}") from error
+        with self._lock:
+            self._found = None
+            self._entries.warn_of_spellings(f"The offsets topic {self._topic}")
+        if self._moved:
+            logger.warning(
+                "The offsets topic %s holds %d keys in two partitions: partitions were added to it. Of each the newest "
+                "offset counts; one that is removed may come back once Kafka has forgotten that it was. Create the "
+                "topic anew",
+                self._topic,
+                self._moved,
+            )
+
+    def stop(self) -> None:
+        self._log.stop()
+
+    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
+        """See `OffsetStore`; first reads all earlier writes of every worker."""
+        self._read(timeout_s)
+        with self._lock:
+            return {key: self._entries.get(key) for key in keys}
+
+    def entries(self) -> dict[bytes, bytes]:
+        """See `OffsetStore`; first reads all earlier writes of every worker."""
+        self._read(None)
+        with self._lock:
+            return self._entries.copy()
+
+    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
+        try:
+            with waiting_for("broker", f"source offsets are written to the topic {self._topic}"):
+                self._log.write(self.records(entries), self._timeout_s if timeout_s is None else timeout_s)
+        except KafkaException as error:
+            raise OffsetStoreException(f"The source offsets could not be written: {error}") from error
+
+    def copy(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Writes copies of entries that are stored elsewhere; does not wait, and only logs a failure."""
+        for key, value in self.records(entries):
+            self._log.write_async(key, value, self._copied)
+
+    def records(
+        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records for these entries: each key in its stored spelling, and tombstones for its other spellings.
+
+        A caller that writes offsets in its own transaction sends these.
+        """
+        with self._lock:
+            return list(self._entries.changes(entries).items())
+
+    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Does nothing: a committed transaction needs no copies."""
+
+    def _read(self, timeout_s: float | None) -> None:
+        try:
+            with waiting_for("broker", f"source offsets are read from the topic {self._topic}"):
+                self._log.read_to_end(self._timeout_s if timeout_s is None else timeout_s)
+        except KafkaException as error:
+            raise OffsetStoreException(f"The source offsets could not be read: {error}") from error
+
+    def _copied(self, error: Exception | None) -> None:
+        if error is not None:
+            self._seldom.warning(
+                "copy",
+                "Source offsets could not be copied to %s, they are in the connector's own topic: %s",
+                self._topic,
+                error,
+            )
+
+    # ------------------------------------------------------------------ the log's thread
+    def _take(self, records: Sequence[LogRecord]) -> None:
+        with self._lock:
+            for record in records:
+                if record.key is None:
+                    self._seldom.warning("key", "Ignoring a record of %s without a key", self._topic)
+                elif self._is_newest(record, record.key):
+                    self._entries.apply({record.key: record.value})
+
+    def _is_newest(self, record: LogRecord, key: bytes) -> bool:
+        """True if no other partition has a newer record of this key; partitions arrive in any order."""
+        if self._found is None:
+            return True
+        partition, timestamp_ms = self._found.get(key, (record.partition, record.timestamp_ms))
+        if partition != record.partition:
+            self._moved += 1
+            if timestamp_ms > record.timestamp_ms:
+                return False
+        self._found[key] = (record.partition, record.timestamp_ms)
+        return True
+
+
+class MergedOffsetStore:
+    """An `OffsetStore` over two stores.
+
+    Args:
+        own: The connector's store; started and stopped by this one.
+        shared: The worker's store; it is running, and this store does not stop it.
+    """
+
+    def __init__(
+        self, own: OffsetTopicStore, shared: OffsetTopicStore, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._own = own
+        self._shared = shared
+        self._clock = clock
+
+    def start(self) -> None:
+        self._own.start()
+
+    def stop(self) -> None:
+        self._own.stop()
+
+    def get(self, keys: Iterable[bytes], timeout_s: float | None = None) -> dict[bytes, bytes | None]:
+        left = self._limit(timeout_s)
+        wanted = list(keys)
+        found = self._own.get(wanted, left())
+        missing = [key for key in wanted if found[key] is None]
+        return {**found, **self._shared.get(missing, left())} if missing else found
+
+    def set(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None) -> None:
+        """See `OffsetStore`.
+
+        Removes offsets from the shared topic first: an offset left there would count again once the connector's topic
+        has none. Writes offsets to the connector's topic first, and then copies them to the shared topic.
+        """
+        left = self._limit(timeout_s)
+        self._remove_shared(entries, left())
+        self._own.set(entries, left())
+        self.written(entries)
+
+    def entries(self) -> dict[bytes, bytes]:
+        own = self._own.entries()
+        known = {key_identity(key) for key in own}
+        shared = self._shared.entries()
+        return {**{key: value for key, value in shared.items() if key_identity(key) not in known}, **own}
+
+    @property
+    def topic(self) -> str:
+        """The name of the connector's topic."""
+        return self._own.topic
+
+    def records(
+        self, entries: Mapping[bytes, bytes | None], timeout_s: float | None = None
+    ) -> list[tuple[bytes, bytes | None]]:
+        """The records for the connector's topic, for a transaction: in the order of writes of `set`.
+
+        Raises:
+            OffsetStoreException: the removed entries could not be removed from the shared topic.
+        """
+        self._remove_shared(entries, timeout_s)
+        return self._own.records(entries)
+
+    def written(self, entries: Mapping[bytes, bytes | None]) -> None:
+        """Copies committed entries to the shared topic. Does not wait."""
+        self._shared.copy({key: value for key, value in entries.items() if value is not None})
+
+    def _remove_shared(self, entries: Mapping[bytes, bytes | None], timeout_s: float | None) -> None:
+        removed = {key: None for key, value in entries.items() if value is None}
+        if removed:
+            self._shared.set(removed, timeout_s)
+
+    def _limit(self, timeout_s: float | None) -> Callable[[], float | None]:
+        """Returns a function that gives the remaining time of one limit for both stores."""
+        if timeout_s is None:
+            return lambda: None
+        deadline = self._clock() + timeout_s
+        return lambda: max(0.0, deadline - self._clock())

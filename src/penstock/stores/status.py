@@ -1,10 +1,8 @@
 """The states of connectors and tasks: in memory for a standalone worker, in the status topic for a cluster.
 
-Main types: `LocalStatusStore`, in memory; `StatusTopicStore`, in the topic, as Kafka Connect writes it: a report
-becomes visible once it was read back, on its own worker, too. It retries a failed write, also in a later generation,
-until a newer record for the same key has come; so the final state is shown in the end, and a worker that was cut off
-does not overwrite later reports of other workers. `status_record`, `topic_record` and `key_of` write records, `parse`
-reads them; `TopicUse` and `Gone` are the records other than a status. These functions are pure.
+In the topic, as Kafka Connect writes it, a report becomes visible once it was read back, on its own worker, too. A
+failed write is retried, also in a later generation, until a newer record for the same key has come; so the final state
+is shown in the end, and a worker that was cut off does not overwrite later reports of other workers.
 
 Thread: any may report; records come on the thread of the log, answers to writes on another one.
 Source: org.apache.kafka.connect.storage.KafkaStatusBackingStore, MemoryStatusBackingStore; KIP-558, KIP-891.
@@ -65,7 +63,6 @@ class LocalStatusStore:
         self._tell(name)
 
     def forget(self, of: str | ConnectorTaskId) -> None:
-        """See `StatusStore`."""
         with self._lock:
             if isinstance(of, ConnectorTaskId):
                 tasks = self._tasks.get(of.connector, {})
@@ -78,7 +75,6 @@ class LocalStatusStore:
             self._tell(of.connector if isinstance(of, ConnectorTaskId) else of)
 
     def connector(self, name: str) -> ConnectorStatus | None:
-        """See `StatusStore`."""
         return self._connectors.get(name)
 
     def task(self, task: ConnectorTaskId) -> TaskStatus | None:
@@ -87,22 +83,18 @@ class LocalStatusStore:
             return self._tasks.get(task.connector, {}).get(task.task)
 
     def tasks(self, name: str) -> list[TaskStatus]:
-        """See `StatusStore`."""
         with self._lock:
             return [status for _, status in sorted(self._tasks.get(name, {}).items())]
 
     def names(self) -> set[str]:
-        """See `StatusStore`."""
         with self._lock:
             return {*self._connectors, *self._tasks}
 
     def listen(self, callback: Callable[[str], None]) -> None:
-        """See `StatusStore`."""
         with self._lock:
             self._listeners = (*self._listeners, callback)
 
     def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
-        """See `StatusStore`."""
         used = frozenset(topics)
         # Nearly every call brings nothing new; one immutable set shows that without the lock.
         if used <= self._topics.get(connector, _NONE):
@@ -117,11 +109,9 @@ class LocalStatusStore:
                 self._topics[connector] = left
 
     def topics(self, connector: str) -> list[str]:
-        """See `StatusStore`."""
         return sorted(self._topics.get(connector, _NONE))
 
     def reset_topics(self, connector: str) -> None:
-        """See `StatusStore`."""
         with self._lock:
             self._topics.pop(connector, None)
 
@@ -201,11 +191,7 @@ def topic_record(use: TopicUse, task: int, discovered_ms: int) -> tuple[bytes, b
 
 
 def parse(key: bytes | None, value: bytes | None) -> Said:
-    """Parses a record.
-
-    Raises:
-        UnusableRecordError: the record is unusable.
-    """
+    """Parses a record."""
     try:
         text = (key or b"").decode()
     except UnicodeDecodeError:
@@ -275,21 +261,16 @@ logger = logging.getLogger(__name__)
 _NONE: Final[frozenset[str]] = frozenset()
 
 
-class StatusTopicStore:
-    """A `StatusStore` on a log.
-
-    Args:
-        log: The log of the status topic.
-        clock: Seconds since 1970.
-    """
+class StatusTopicStore(LocalStatusStore):
+    """A `StatusStore` on a log."""
 
     def __init__(self, log: RecordLog, *, clock: Callable[[], float] = time.time) -> None:
+        super().__init__()
         self._log = log
         self._clock = clock
-        self._known = LocalStatusStore()
         # Held while a record is passed to the log, so that the records of a key are sent in the order of their numbers.
         # Reentrant, because the log may answer at once.
-        self._lock = threading.RLock()
+        self._writes = threading.RLock()
         self._numbers = itertools.count()
         # The number of the newest write of each key, and the numbers of removals written here that were not read yet.
         self._newest: dict[bytes, int] = {}
@@ -298,65 +279,40 @@ class StatusTopicStore:
         self._noted: dict[str, frozenset[str]] = {}
 
     def start(self) -> None:
-        """See `StatusStore`."""
         self._log.start(self._take)
 
     def stop(self) -> None:
-        """See `StatusStore`."""
         self._log.stop()
 
     # ------------------------------------------------------------------ states
     def put(self, status: ConnectorStatus | TaskStatus, *, safe: bool = False) -> None:
         """See `StatusStore`. Invariant 8."""
         key, value = status_record(status)
-        with self._lock:
+        with self._writes:
             if not safe or self._may_follow(status):
                 self._write(key, value, lambda: self._may_follow(status))
 
     def forget(self, of: str | ConnectorTaskId) -> None:
-        """See `StatusStore`."""
         key = key_of(of)
-        with self._lock:
+        with self._writes:
             self._write(key, None, lambda: True)
-
-    def connector(self, name: str) -> ConnectorStatus | None:
-        """See `StatusStore`."""
-        return self._known.connector(name)
-
-    def tasks(self, name: str) -> list[TaskStatus]:
-        """See `StatusStore`."""
-        return self._known.tasks(name)
-
-    def names(self) -> set[str]:
-        """See `StatusStore`."""
-        return self._known.names()
-
-    def listen(self, callback: Callable[[str], None]) -> None:
-        """See `StatusStore`."""
-        self._known.listen(callback)
 
     # ------------------------------------------------------------------ topics
     def note_topics(self, connector: str, topics: Iterable[str], task: int) -> None:
-        """See `StatusStore`."""
         used = frozenset(topics)
         # Nearly every call brings nothing new; one immutable set shows that without the lock.
         if used <= self._noted.get(connector, _NONE):
             return
-        with self._lock:
+        with self._writes:
             before = self._noted.get(connector, _NONE)
             self._noted[connector] = before | used
         for topic in used - before:
             self._note(TopicUse(connector, topic), task)
 
-    def topics(self, connector: str) -> list[str]:
-        """See `StatusStore`."""
-        return self._known.topics(connector)
-
     def reset_topics(self, connector: str) -> None:
-        """See `StatusStore`."""
-        with self._lock:
+        with self._writes:
             noted = self._noted.pop(connector, _NONE)
-        for topic in sorted(noted.union(self._known.topics(connector))):
+        for topic in sorted(noted.union(self.topics(connector))):
             key = key_of(TopicUse(connector, topic))
             self._log.write_async(
                 key,
@@ -382,12 +338,12 @@ class StatusTopicStore:
             self._removals.setdefault(key, set()).add(number)
 
         def still_wanted() -> bool:
-            with self._lock:
+            with self._writes:
                 return self._newest.get(key) == number and wanted()
 
         def done(error: Exception | None) -> None:
             if error is not None and value is None:
-                with self._lock:
+                with self._writes:
                     self._forget_removal(key, number)
             self._written(key, error)
 
@@ -406,8 +362,8 @@ class StatusTopicStore:
 
     def _known_of(self, status: ConnectorStatus | TaskStatus) -> ConnectorStatus | TaskStatus | None:
         if isinstance(status, ConnectorStatus):
-            return self._known.connector(status.name)
-        return self._known.task(status.id)
+            return self.connector(status.name)
+        return self.task(status.id)
 
     def _written(self, key: bytes, error: Exception | None) -> None:
         if error is None:
@@ -436,12 +392,12 @@ class StatusTopicStore:
                     self._forget_use(use)
                 case Gone(str() | ConnectorTaskId() as of):
                     self._removed(key_of(of))
-                    self._known.forget(of)
+                    super().forget(of)
                 case TopicUse():
                     self._learn_use(said)
                 case ConnectorStatus() | TaskStatus():
                     if not self._is_late(said):
-                        self._known.put(said)
+                        super().put(said)
 
     def _is_late(self, status: ConnectorStatus | TaskStatus) -> bool:
         """True if a unit had started on another worker before this status of its former worker arrived."""
@@ -456,7 +412,7 @@ class StatusTopicStore:
 
     def _removed(self, key: bytes) -> None:
         """Applies a tombstone; pending retries of this worker for a removed subject end."""
-        with self._lock:
+        with self._writes:
             if key not in self._removals:
                 self._newest.pop(key, None)
                 return
@@ -466,12 +422,12 @@ class StatusTopicStore:
                 del self._newest[key]
 
     def _learn_use(self, use: TopicUse) -> None:
-        with self._lock:
+        with self._writes:
             self._noted[use.connector] = self._noted.get(use.connector, _NONE) | {use.topic}
-        self._known.note_topics(use.connector, [use.topic], 0)
+        super().note_topics(use.connector, [use.topic], 0)
 
     def _forget_use(self, use: TopicUse) -> None:
-        with self._lock:
+        with self._writes:
             if left := self._noted.pop(use.connector, _NONE) - {use.topic}:
                 self._noted[use.connector] = left
-        self._known.forget_topic(use.connector, use.topic)
+        self.forget_topic(use.connector, use.topic)

@@ -8,6 +8,7 @@ from pathlib import Path
 import confluent_kafka as ck
 import pytest
 from click.testing import CliRunner
+from testkit.brokers.embedded import freeze, thaw
 
 from penstock.broker import BrokerException, EmbeddedBroker, free_port
 from penstock.broker.process import ask_cluster
@@ -52,12 +53,12 @@ def test_records_survive_a_restart_on_the_same_ports(tmp_path: Path, end: Callab
 
 
 def test_a_frozen_broker_is_silent_until_thawed(broker: EmbeddedBroker) -> None:
-    broker.freeze()
+    freeze(broker)
     try:
         with pytest.raises(TimeoutError):
             ask_cluster("127.0.0.1", broker.port, 0.5)
     finally:
-        broker.thaw()
+        thaw(broker)
 
     assert [found.port for found in ask_cluster("127.0.0.1", broker.port, 20).brokers] == [broker.port]
 

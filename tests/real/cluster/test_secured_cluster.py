@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.brokers.embedded import SecuredBroker
 from testkit.brokers.secured_login import SECURED_WORKER, SHORT_SESSIONS
 from testkit.processes.worker_group import WorkerGroup
 
-from penstock.broker import EmbeddedBroker
 from penstock.kafka.consumer.sampler import read_values
 
 pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow, pytest.mark.timeout(300)]
@@ -21,8 +21,8 @@ GOOD = len(LINES) - len(BAD)
 
 
 @pytest.fixture
-def broker(tmp_path: Path) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path / "kafka", listeners={"SASL_SSL": SHORT_SESSIONS}) as made:
+def broker(tmp_path: Path) -> Iterator[SecuredBroker]:
+    with SecuredBroker(tmp_path / "kafka", listeners={"SASL_SSL": SHORT_SESSIONS}) as made:
         yield made
 
 
@@ -40,7 +40,7 @@ def written(path: Path) -> list[str]:
 
 
 def test_each_line_and_dead_letter_arrives_once_though_sessions_end_and_the_worker_of_its_source_is_killed(
-    broker: EmbeddedBroker, tmp_path: Path
+    broker: SecuredBroker, tmp_path: Path
 ) -> None:
     # Without a prefix for the worker itself, with one for the clients of its connectors.
     settings = {

@@ -19,9 +19,8 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from testkit.brokers.embedded import SecuredBroker
 from testkit.brokers.group_owner import QUICK, GroupOwner, run_member
-
-from penstock.broker import EmbeddedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -77,20 +76,20 @@ _LISTENERS = {
 
 
 @pytest.fixture(scope="module")
-def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     """A broker with a listener for each way in; all users may do anything, but for eve."""
     properties = {
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS;User:alice;User:bob;User:CN=client",
     }
-    with EmbeddedBroker(tmp_path_factory.mktemp("secured"), properties=properties, listeners=_LISTENERS) as broker:
+    with SecuredBroker(tmp_path_factory.mktemp("secured"), properties=properties, listeners=_LISTENERS) as broker:
         give_password(broker, "alice", SECRET)
         with run_member(plain(broker), first := GroupOwner()):
             first.wait_joined()
         yield broker
 
 
-def give_password(broker: EmbeddedBroker, user: str, password: str) -> None:
+def give_password(broker: SecuredBroker, user: str, password: str) -> None:
     """Lets a user log in with SCRAM."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
@@ -99,7 +98,7 @@ def give_password(broker: EmbeddedBroker, user: str, password: str) -> None:
             done.result(30)
 
 
-def plain(broker: EmbeddedBroker, servers: str = "", **more: str) -> dict[str, str]:
+def plain(broker: SecuredBroker, servers: str = "", **more: str) -> dict[str, str]:
     found = {
         "bootstrap.servers": servers or broker.bootstrap_servers,
         "group.id": f"workers-{uuid4().hex[:8]}",
@@ -108,11 +107,11 @@ def plain(broker: EmbeddedBroker, servers: str = "", **more: str) -> dict[str, s
     return found | {name.replace("_", "."): text for name, text in more.items()}
 
 
-def encrypted(broker: EmbeddedBroker, listener: str, **more: str) -> dict[str, str]:
+def encrypted(broker: SecuredBroker, listener: str, **more: str) -> dict[str, str]:
     return plain(broker, broker.bootstrap_of(listener), security_protocol="SSL", **more) | _TRUST
 
 
-def logged_in(broker: EmbeddedBroker, listener: str, mechanism: str, user: str, secret: str = SECRET) -> dict[str, str]:
+def logged_in(broker: SecuredBroker, listener: str, mechanism: str, user: str, secret: str = SECRET) -> dict[str, str]:
     module = "plain.PlainLoginModule" if mechanism == "PLAIN" else "scram.ScramLoginModule"
     return encrypted(broker, listener) | {
         "security.protocol": "SASL_SSL",
@@ -135,7 +134,7 @@ def refusal(worker: Mapping[str, str]) -> str:
         return f"{error.code}: {error}"
 
 
-def test_members_join_over_an_encrypted_connection(secured: EmbeddedBroker) -> None:
+def test_members_join_over_an_encrypted_connection(secured: SecuredBroker) -> None:
     joins(encrypted(secured, "SSL"))
 
 
@@ -148,29 +147,29 @@ def test_members_join_over_an_encrypted_connection(secured: EmbeddedBroker) -> N
     ],
     ids=["JKS", "PEM file", "PEM text"],
 )
-def test_the_brokers_signer_may_stand_in_any_kind_of_store(secured: EmbeddedBroker, trust: Mapping[str, str]) -> None:
+def test_the_brokers_signer_may_stand_in_any_kind_of_store(secured: SecuredBroker, trust: Mapping[str, str]) -> None:
     joins(plain(secured, secured.bootstrap_of("SSL"), security_protocol="SSL") | dict(trust))
 
 
-def test_a_broker_that_wants_a_certificate_of_the_worker_gets_it(secured: EmbeddedBroker) -> None:
+def test_a_broker_that_wants_a_certificate_of_the_worker_gets_it(secured: SecuredBroker) -> None:
     own = {"ssl.keystore.location": str(DATA / "client.pem"), "ssl.keystore.type": "PEM"}
     joins(encrypted(secured, "MUTUAL") | own)
 
 
-def test_a_worker_without_the_certificate_that_a_broker_wants_is_told(secured: EmbeddedBroker) -> None:
+def test_a_worker_without_the_certificate_that_a_broker_wants_is_told(secured: SecuredBroker) -> None:
     told = refusal(encrypted(secured, "MUTUAL"))
     assert told.startswith("TLS_HANDSHAKE_FAILED")
     assert "ssl.keystore.location (where brokers want one of the worker)" in told
 
 
-def test_a_broker_whose_signer_is_not_trusted_is_refused(secured: EmbeddedBroker) -> None:
+def test_a_broker_whose_signer_is_not_trusted_is_refused(secured: SecuredBroker) -> None:
     told = refusal(plain(secured, secured.bootstrap_of("SSL"), security_protocol="SSL"))
     assert told.startswith("TLS_HANDSHAKE_FAILED")
     assert "certificate verify failed" in told
     assert "Check ssl.truststore.location" in told
 
 
-def test_a_broker_has_to_have_the_name_of_its_certificate_unless_that_is_turned_off(secured: EmbeddedBroker) -> None:
+def test_a_broker_has_to_have_the_name_of_its_certificate_unless_that_is_turned_off(secured: SecuredBroker) -> None:
     worker = plain(secured, secured.bootstrap_of("ELSEWHERE"), security_protocol="SSL") | {
         "ssl.truststore.location": str(DATA / "elsewhere.pem"),
         "ssl.truststore.type": "PEM",
@@ -185,13 +184,13 @@ def test_a_broker_has_to_have_the_name_of_its_certificate_unless_that_is_turned_
 @pytest.mark.parametrize(
     ("listener", "mechanism"), [("PLAIN", "PLAIN"), ("SCRAM", "SCRAM-SHA-256"), ("SCRAM", "SCRAM-SHA-512")]
 )
-def test_members_log_in_over_an_encrypted_connection(secured: EmbeddedBroker, listener: str, mechanism: str) -> None:
+def test_members_log_in_over_an_encrypted_connection(secured: SecuredBroker, listener: str, mechanism: str) -> None:
     joins(logged_in(secured, listener, mechanism, "alice"))
 
 
 @pytest.mark.parametrize(("listener", "mechanism"), [("PLAIN", "PLAIN"), ("SCRAM", "SCRAM-SHA-512")])
 def test_a_wrong_password_is_told_and_shown_nowhere(
-    secured: EmbeddedBroker, listener: str, mechanism: str, caplog: pytest.LogCaptureFixture
+    secured: SecuredBroker, listener: str, mechanism: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = refusal(logged_in(secured, listener, mechanism, "alice", "not-that-secret"))
     assert told.startswith("SASL_AUTHENTICATION_FAILED")
@@ -199,13 +198,13 @@ def test_a_wrong_password_is_told_and_shown_nowhere(
     assert "not-that-secret" not in told + caplog.text
 
 
-def test_a_mechanism_that_the_broker_does_not_have_is_told(secured: EmbeddedBroker) -> None:
+def test_a_mechanism_that_the_broker_does_not_have_is_told(secured: SecuredBroker) -> None:
     told = refusal(logged_in(secured, "PLAIN", "SCRAM-SHA-512", "alice"))
     assert told.startswith("SASL_AUTHENTICATION_FAILED")
     assert "SCRAM-SHA-512" in told
 
 
-def test_a_password_that_is_mended_at_the_broker_lets_the_member_in(secured: EmbeddedBroker) -> None:
+def test_a_password_that_is_mended_at_the_broker_lets_the_member_in(secured: SecuredBroker) -> None:
     worker = logged_in(secured, "SCRAM", "SCRAM-SHA-512", "bob", "new secret")
     with run_member(worker, owner := GroupOwner("bob")):
         owner.wait("refused")
@@ -214,14 +213,14 @@ def test_a_password_that_is_mended_at_the_broker_lets_the_member_in(secured: Emb
         assert len(owner.all("refused")) == 1
 
 
-def test_a_user_without_the_right_to_the_group_is_told_how_to_get_it(secured: EmbeddedBroker) -> None:
+def test_a_user_without_the_right_to_the_group_is_told_how_to_get_it(secured: SecuredBroker) -> None:
     worker = logged_in(secured, "PLAIN", "PLAIN", "eve")
     told = refusal(worker)
     assert told.startswith("GROUP_AUTHORIZATION_FAILED")
     assert f'kafka-acls --add --allow-principal User:<name> --operation Read --group "{worker["group.id"]}"' in told
 
 
-def test_a_member_stays_in_its_group_when_its_login_has_to_be_renewed(secured: EmbeddedBroker) -> None:
+def test_a_member_stays_in_its_group_when_its_login_has_to_be_renewed(secured: SecuredBroker) -> None:
     owner = GroupOwner("one")
     with run_member(logged_in(secured, "SHORT", "SCRAM-SHA-512", "alice"), owner) as member:
         owner.wait_joined()
@@ -270,7 +269,7 @@ def token_endpoint(life_s: float) -> Iterator[tuple[str, list[dict[str, str]]]]:
         server.server_close()
 
 
-def test_members_log_in_with_tokens_and_fetch_new_ones_in_time(secured: EmbeddedBroker) -> None:
+def test_members_log_in_with_tokens_and_fetch_new_ones_in_time(secured: SecuredBroker) -> None:
     with token_endpoint(life_s=5) as (url, asked):
         worker = plain(
             secured,

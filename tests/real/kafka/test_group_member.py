@@ -14,6 +14,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from testkit.brokers.broker_cluster import EmbeddedCluster
+from testkit.brokers.embedded import freeze, thaw
 from testkit.brokers.group_member import group_member as consumer_of
 from testkit.brokers.group_owner import QUICK, GroupOwner, MemberProcess, run_member, say_back
 from testkit.waiting import await_true
@@ -467,14 +468,14 @@ def test_a_broker_that_answers_no_heartbeat_ends_the_session(fragile_broker: Emb
     with run_member(worker_of(fragile_broker.bootstrap_servers), owner):
         owner.wait_joined()
         frozen = time.monotonic()
-        fragile_broker.freeze()
+        freeze(fragile_broker)
         try:
             lost = owner.wait("lost", after=frozen)
             # The last heartbeat that was answered is up to one interval older.
             assert SESSION_S - HEARTBEAT_S - 0.5 < lost.at - frozen < SESSION_S + 1
             assert lost.about == "no heartbeat was answered"
         finally:
-            fragile_broker.thaw()
+            thaw(fragile_broker)
         assert owner.wait_joined(after=lost.at)
 
 

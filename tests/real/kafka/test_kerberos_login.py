@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from testkit.brokers.embedded import SecuredBroker
 from testkit.brokers.group_owner import QUICK, GroupOwner, run_member
 from testkit.doubles.source_doubles import produce_batch
 from testkit.processes.transaction_worker import Ignored, read_committed
 
-from penstock.broker import EmbeddedBroker, free_port
+from penstock.broker import free_port
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -81,7 +82,7 @@ def settings(realm: Realm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
         'principal="kafka/127.0.0.1@TEST";',
         "sasl.kerberos.service.name": "kafka",
     }
-    with EmbeddedBroker(tmp_path / "kafka", listeners={"SASL_PLAINTEXT": listener}) as broker:
+    with SecuredBroker(tmp_path / "kafka", listeners={"SASL_PLAINTEXT": listener}) as broker:
         yield {
             "plain": broker.bootstrap_servers,
             "bootstrap.servers": broker.bootstrap_of("SASL_PLAINTEXT"),

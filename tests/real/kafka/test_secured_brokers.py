@@ -21,10 +21,10 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ScramMechanism,
     UserScramCredentialUpsertion,
 )
+from testkit.brokers.embedded import SecuredBroker
 from testkit.doubles.source_doubles import produce_batch
 
 from penstock.api import RecordMetadata
-from penstock.broker import EmbeddedBroker
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.in_flight import FailedDelivery, ProducerClosedException
@@ -93,8 +93,8 @@ class Answers:
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
-    with EmbeddedBroker(tmp_path_factory.mktemp("secured"), listeners=LISTENERS) as made:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    with SecuredBroker(tmp_path_factory.mktemp("secured"), listeners=LISTENERS) as made:
         admin = AdminClient({"bootstrap.servers": made.bootstrap_servers})
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             information = ScramCredentialInfo(mechanism, 8192)
@@ -147,7 +147,7 @@ def login(mechanism: str, password: str = "secret", tokens: str = "") -> dict[st
 
 
 @contextmanager
-def producer(broker: EmbeddedBroker, listener: str, settings: Mapping[str, str]) -> Iterator[ColumnProducer]:
+def producer(broker: SecuredBroker, listener: str, settings: Mapping[str, str]) -> Iterator[ColumnProducer]:
     given = {"bootstrap.servers": broker.bootstrap_of(listener), **settings}
     worker = {f"producer.{name}": text for name, text in given.items()}
     made = ColumnProducer(ColumnSettings.of(producer_settings(worker, {}, client_id="c-0")), name="c-0")
@@ -157,14 +157,14 @@ def producer(broker: EmbeddedBroker, listener: str, settings: Mapping[str, str])
         made.close(0)
 
 
-def topic(broker: EmbeddedBroker, name: str) -> str:
+def topic(broker: SecuredBroker, name: str) -> str:
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
     made = f"{name}-{time.monotonic_ns()}"
     admin.create_topics([NewTopic(made, 1, 1)])[made].result(30)
     return made
 
 
-def stored(broker: EmbeddedBroker, name: str, count: int) -> list[str]:
+def stored(broker: SecuredBroker, name: str, count: int) -> list[str]:
     consumer = ck.Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "g", "enable.auto.commit": False}
     )
@@ -200,9 +200,7 @@ def way(listener: str, mechanism: str, tokens: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("listener", "mechanism", "_"), WAYS)
-def test_records_arrive_by_every_way(
-    broker: EmbeddedBroker, tokens: str, listener: str, mechanism: str, _: str
-) -> None:
+def test_records_arrive_by_every_way(broker: SecuredBroker, tokens: str, listener: str, mechanism: str, _: str) -> None:
     name, values, answers = topic(broker, "way"), [f"value {row}" for row in range(30_000)], Answers()
     with producer(broker, listener, way(listener, mechanism, tokens)) as made:
         made.send(produce_batch(values, [name] * len(values)), answers)
@@ -211,7 +209,7 @@ def test_records_arrive_by_every_way(
     assert stored(broker, name, len(values)) == values
 
 
-def test_dead_letters_arrive_encrypted_by_who_has_logged_in(broker: EmbeddedBroker) -> None:
+def test_dead_letters_arrive_encrypted_by_who_has_logged_in(broker: SecuredBroker) -> None:
     name, told = topic(broker, "letters"), threading.Event()
     given = {"bootstrap.servers": broker.bootstrap_of("SASL_SSL"), **way("SASL_SSL", "SCRAM-SHA-256", "")}
     worker = {f"producer.{key}": text for key, text in given.items()}
@@ -231,7 +229,7 @@ def test_dead_letters_arrive_encrypted_by_who_has_logged_in(broker: EmbeddedBrok
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512", "OAUTHBEARER"])
 def test_logging_in_again_under_load_loses_and_doubles_nothing(
-    broker: EmbeddedBroker, tokens: str, mechanism: str
+    broker: SecuredBroker, tokens: str, mechanism: str
 ) -> None:
     name, answers, sent = topic(broker, "again"), Answers(), 0
     end = time.monotonic() + 3 * REAUTH_MS / 1000
@@ -268,7 +266,7 @@ def test_logging_in_again_under_load_loses_and_doubles_nothing(
     ],
 )
 def test_what_is_not_accepted_ends_the_task_with_the_reason(
-    broker: EmbeddedBroker, listener: str, settings: dict[str, str], reason: str
+    broker: SecuredBroker, listener: str, settings: dict[str, str], reason: str
 ) -> None:
     name, answers = topic(broker, "refused"), Answers()
     protocol = {"security.protocol": "SSL" if listener == "MUTUAL" else listener}
@@ -294,7 +292,7 @@ def test_what_is_not_accepted_ends_the_task_with_the_reason(
     ids=["plain text to TLS", "TLS to plain text", "nobody to SASL"],
 )
 def test_the_wrong_protocol_is_told_at_once(
-    broker: EmbeddedBroker, listener: str, settings: dict[str, str], reason: str
+    broker: SecuredBroker, listener: str, settings: dict[str, str], reason: str
 ) -> None:
     name = topic(broker, "protocol")
     address = broker.bootstrap_servers if listener == "PLAINTEXT" else broker.bootstrap_of(listener)
@@ -318,7 +316,7 @@ def test_the_wrong_protocol_is_told_at_once(
 
 
 @pytest.mark.parametrize("mechanism", ["SCRAM-SHA-512", "OAUTHBEARER"])
-def test_consumer_and_admin_take_the_same_settings(broker: EmbeddedBroker, tokens: str, mechanism: str) -> None:
+def test_consumer_and_admin_take_the_same_settings(broker: SecuredBroker, tokens: str, mechanism: str) -> None:
     worker = {"bootstrap.servers": broker.bootstrap_of("SASL_SSL"), **way("SASL_SSL", mechanism, tokens)}
     prefixed = {**worker, **{f"consumer.{name}": text for name, text in worker.items()}}
     name = topic(broker, "library")

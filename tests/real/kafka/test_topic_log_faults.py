@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from testkit.brokers.embedded import freeze, thaw
 from testkit.brokers.log_lab import LogLab, Recorder
 from testkit.waiting import await_true
 
@@ -95,7 +96,7 @@ def test_a_frozen_broker_hangs_nobody_and_the_error_says_topic_and_stage(
     log.claim(60)
     log.write([(b"a", b"1")])
     told: list[Exception | None] = []
-    fragile_broker.freeze()
+    freeze(fragile_broker)
     try:
         with pytest.raises(KafkaRetriableException, match=rf"record.* for the topic {log.topic} were not acknowledged"):
             assert seconds(lambda: log.write([(b"a", b"2")], 1)) < 5
@@ -107,7 +108,7 @@ def test_a_frozen_broker_hangs_nobody_and_the_error_says_topic_and_stage(
         with pytest.raises(KafkaRetriableException, match="could not be claimed"):
             log.claim(1)
     finally:
-        fragile_broker.thaw()
+        thaw(fragile_broker)
     log.claim(60)
     log.write([(b"a", b"4")], 60, transactional=True)
     await_true(lambda: told == [None])
@@ -137,12 +138,12 @@ def test_a_log_is_stopped_while_its_broker_is_frozen(fragile_broker: EmbeddedBro
     log, _ = lab.started(transactional=True)
     log.claim(60)
     told: list[Exception | None] = []
-    fragile_broker.freeze()
+    freeze(fragile_broker)
     try:
         log.write_async(b"a", b"1", told.append)
         took = seconds(log.stop)
     finally:
-        fragile_broker.thaw()
+        thaw(fragile_broker)
 
     assert took < 15
     assert len(told) == 1

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 from testkit.brokers.cutting_proxy import CuttingProxy
+from testkit.brokers.embedded import SecuredBroker, freeze, thaw
 from testkit.doubles.contexts import Deliveries
 from testkit.doubles.source_doubles import produce_batch
 from testkit.processes.transaction_worker import (
@@ -56,9 +57,9 @@ LOGIN = {"sasl.enabled.mechanisms": "PLAIN", "plain.sasl.jaas.config": f'{PLAIN}
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
     listeners = {"SASL_PLAINTEXT": LOGIN}
-    with EmbeddedBroker(tmp_path_factory.mktemp("transactions"), properties=SECURED, listeners=listeners) as made:
+    with SecuredBroker(tmp_path_factory.mktemp("transactions"), properties=SECURED, listeners=listeners) as made:
         yield made
 
 
@@ -247,7 +248,7 @@ def test_fencing_ends_what_is_open_and_tells_each_id(broker: EmbeddedBroker, top
     print(f"\n20 ids fenced in {took * 1000:.0f} ms")
 
 
-def test_a_right_that_is_missing_is_named_with_the_id(broker: EmbeddedBroker) -> None:
+def test_a_right_that_is_missing_is_named_with_the_id(broker: SecuredBroker) -> None:
     worker = {
         "bootstrap.servers": broker.bootstrap_of("SASL_PLAINTEXT"),
         "producer.security.protocol": "SASL_PLAINTEXT",
@@ -378,13 +379,13 @@ def test_a_broker_that_is_frozen_loses_no_abort_and_nothing_late_counts(
     try:
         made.send(produce_batch(["open"], [topics[0]]), Ignored())
         assert made.wait_delivered(WAIT_S)
-        broker.freeze()
+        freeze(broker)
         try:
             send_on_its_way(made, topics[0])
             with pytest.raises(KafkaException, match="has not answered the abort within"):
                 made.abort_transaction(1.0)
         finally:
-            broker.thaw()
+            thaw(broker)
         made.abort_transaction(WAIT_S)
         write(made, "frozen", topics, 0)
         assert made.identity is not None
@@ -463,13 +464,13 @@ def test_an_older_coordinator_is_got_along_with(tmp_path: Path, monkeypatch: pyt
         try:
             made.send(produce_batch(["open"], [topics[0]]), Ignored())
             assert made.wait_delivered(WAIT_S)
-            own.freeze()
+            freeze(own)
             try:
                 send_on_its_way(made, topics[0])
                 with pytest.raises(KafkaException):
                     made.abort_transaction(0.5)
             finally:
-                own.thaw()
+                thaw(own)
             made.abort_transaction(WAIT_S)
             assert made.identity is not None
             assert made.identity[1] == 2, "one for the abort, one for what comes"

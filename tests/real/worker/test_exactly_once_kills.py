@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from testkit.brokers.embedded import SecuredBroker
 from testkit.brokers.secured_login import LISTENER, SECURED_WORKER
 from testkit.doubles.exactly_once import WAIT_S, SourceProcess, visible, worker_settings
 from testkit.processes.file_flow import Feeder
@@ -158,7 +159,7 @@ def test_nothing_counts_that_a_frozen_task_writes_when_it_wakes_beside_its_succe
 def test_a_task_that_is_killed_brings_each_line_once_over_encrypted_connections(
     tmp_path: Path, made: list[Lines]
 ) -> None:
-    with EmbeddedBroker(tmp_path / "kafka", listeners={"SASL_SSL": LISTENER}) as broker:
+    with SecuredBroker(tmp_path / "kafka", listeners={"SASL_SSL": LISTENER}) as broker:
         worker = {**SECURED_WORKER, "bootstrap.servers": broker.bootstrap_of("SASL_SSL")}
         lines = Lines(broker, tmp_path, "poll", "LinesTask", worker)
         made.append(lines)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
+from testkit.brokers.embedded import freeze, thaw
 from testkit.doubles.exactly_once import (
     WAIT_S,
     ExactlyOnceSource,
@@ -451,11 +452,11 @@ def test_a_broker_that_is_frozen_for_longer_than_a_transaction_may_last_costs_no
         source = ExactlyOnceSource(around, LinesTask, config)
         source.start()
         wait_seen(source, lines[:1000])
-        own.freeze()
+        freeze(own)
         with path.open("a") as out:
             out.writelines(f"{line}\n" for line in lines[1000:2000])
         source.wait_state(State.RESTARTING)
-        own.thaw()
+        thaw(own)
         with path.open("a") as out:
             out.writelines(f"{line}\n" for line in lines[2000:])
         wait_seen(source, lines)

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from testkit.brokers.embedded import freeze, thaw
 from testkit.processes.file_flow import FileFlow
 from testkit.processes.worker_process import WorkerProcess
 
@@ -76,14 +77,14 @@ def test_a_stalled_producer_costs_no_memory_and_goes_on_afterwards(
         return flow.sent_count() > LINES // 2
 
     worker.wait(under_way, "most lines", timeout_s=300)
-    broker.freeze()
+    freeze(broker)
     try:
         deadline, highest = time.monotonic() + STALL_S, flowing
         while time.monotonic() < deadline:
             threading.Event().wait(0.25)
             highest = max(highest, worker.resident_kb())
     finally:
-        broker.thaw()
+        thaw(broker)
     assert worker.states(flow.source_name) == ALL_RUN
     worker.wait(lambda: flow.sent_count() >= LINES, "every line arrives", timeout_s=300)
     added = (highest - flowing) / 1024

@@ -156,8 +156,8 @@ def test_brokers_of_one_cache_share_an_archive(java: Path, tmp_path: Path, monke
     found = kafka_archive(java)
 
     assert found.parent == tmp_path / "cache"
-    assert found == kafka_archive(java, tmp_path / "cache")
-    assert found != kafka_archive(java, tmp_path / "jars of another place")
+    monkeypatch.setenv("PENSTOCK_CACHE", str(tmp_path / "another"))
+    assert found.name != kafka_archive(java).name
 
 
 def test_a_jvm_is_told_of_an_archive_that_is_there(tmp_path: Path) -> None:

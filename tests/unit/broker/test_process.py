@@ -130,20 +130,20 @@ def test_a_node_is_broker_and_controller_and_overrides_win(tmp_path: Path) -> No
 def test_the_configuration_reads_back_as_it_was_meant(tmp_path: Path) -> None:
     directory = tmp_path / "a b\\c"
 
-    path = write_configuration(directory, {"log.dirs": str(directory / "log"), "x": "1"}, "WARN")
+    path = write_configuration(directory, {"log.dirs": str(directory / "log"), "x": "1"})
 
     with path.open(encoding="utf-8") as file:
         assert javaproperties.load(file) == {"log.dirs": str(directory / "log"), "x": "1"}
     with (directory / "log4j2.properties").open(encoding="utf-8") as file:
         logging = javaproperties.load(file)
     assert logging["appender.file.fileName"] == str(directory / "server.log")
-    assert logging["rootLogger.level"] == "WARN"
+    assert logging["rootLogger.level"] == "INFO"
 
 
 def test_a_directory_that_cannot_be_made_is_named_with_the_reason(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(BrokerException, match="file/data cannot be written to: Not a directory; choose another"):
-        write_configuration(tmp_path / "file" / "data", {}, "WARN")
+        write_configuration(tmp_path / "file" / "data", {})
 
 
 def test_storage_belongs_to_a_cluster_once_it_is_formatted(tmp_path: Path) -> None:
@@ -168,7 +168,7 @@ def test_cluster_ids_have_kafkas_form_and_differ() -> None:
 def test_the_directory_of_a_node_is_its_owners_alone(tmp_path: Path) -> None:
     before = os.umask(0o022)
     try:
-        write_configuration(tmp_path / "node", {}, "WARN")
+        write_configuration(tmp_path / "node", {})
     finally:
         os.umask(before)
 

@@ -21,8 +21,8 @@ from penstock.api import TopicPartition
 from penstock.errors import ConfigException, ConnectException, OwnershipLostException, RetriableException
 from penstock.files import FileNames, Found, Location, Store, open_store
 from penstock.files.manifests import Manifests
-from penstock.files.s3 import S3Options, S3Store
-from penstock.files.store import ChangedException, GoneException, LoginException, of_s3, of_system
+from penstock.files.s3 import S3Options, S3Store, of_s3
+from penstock.files.store import ChangedException, GoneException, LoginException, of_system
 from penstock.testing import MemoryStore
 
 BUCKET = "archive"

@@ -19,7 +19,7 @@ from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions, build_app
 from penstock.rest.server import Listener, RestServer, Served, open_listeners
 from penstock.rest.services import Services
-from penstock.stores.config import ConnectorStore
+from penstock.stores.config import FileConnectorStore
 from penstock.validation.plugin_checks import PluginCatalog
 
 #: Tests speak without TLS; to read which authorities are trusted takes longer than most of them.
@@ -109,7 +109,7 @@ class Api:
 
 @contextmanager
 def serving(
-    connectors: ConnectorStore | None = None,
+    connectors: FileConnectorStore | None = None,
     timeout_s: float = 90.0,
     options: AppOptions | None = None,
     **more: Any,

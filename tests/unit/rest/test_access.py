@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import MappingProxyType
 
 import httpx
 import pytest
@@ -19,8 +20,9 @@ from penstock.errors import ConfigException, ConnectException
 from penstock.plugins import Plugins
 from penstock.rest.app import AppOptions, ResponseHeaders, parse_header_rules
 from penstock.rest.extensions import BasicAuthExtension, Extensions, HerderState, login_file, read_users, users_file
-from penstock.rest.server import Listener, RestSettings, WorkerRest, server_context
+from penstock.rest.server import WorkerRest, advertised, listeners_of, server_context
 from penstock.rest.services import Services
+from penstock.settings.worker import StandaloneSettings
 from penstock.validation.plugin_checks import PluginCatalog
 
 CERTIFICATES = Path(__file__).parents[2] / "data" / "tls"
@@ -91,8 +93,17 @@ def test_a_header_is_replaced_or_added_and_dates_count_from_now() -> None:
 
 
 # ------------------------------------------------------------------ listeners
+HTTP, HTTPS = "http://127.0.0.1:0", "https://127.0.0.1:0"
+
+
+def settings_of(listeners: str = HTTP, more: Mapping[str, str] = MappingProxyType({})) -> StandaloneSettings:
+    needed = {"bootstrap.servers": "x:1", "key.converter": "x.Y", "value.converter": "x.Y"}
+    file = {"offset.storage.file.filename": "offsets"}
+    return StandaloneSettings.parse({**needed, **file, "listeners": listeners, **more})
+
+
 @contextmanager
-def worker_rest(settings: RestSettings) -> Iterator[tuple[Setup, WorkerRest, list[int]]]:
+def worker_rest(settings: StandaloneSettings) -> Iterator[tuple[Setup, WorkerRest, list[int]]]:
     with running() as setup:
         rest = WorkerRest(settings)
         rest.start(Services(setup.herder, "4.3.0", "unknown", PluginCatalog(Plugins())))
@@ -115,9 +126,7 @@ def trusting(*certificate: str) -> ssl.SSLContext:
 
 
 def test_http_and_https_listeners_serve_the_same_api() -> None:
-    settings = RestSettings(
-        [Listener("127.0.0.1", 0, "https"), Listener("127.0.0.1", 0)], tls={"ssl.keystore.location": pem("server.pem")}
-    )
+    settings = settings_of(f"{HTTPS},{HTTP}", {"ssl.keystore.location": pem("server.pem")})
     with worker_rest(settings) as (_, rest, (secure, plain)):
         with httpx.Client(verify=trusting()) as client:
             assert client.get(f"https://127.0.0.1:{secure}/connectors").json() == []
@@ -137,7 +146,7 @@ def test_clients_need_a_certificate_when_that_is_required() -> None:
         "ssl.truststore.certificates": Path(pem("ca.pem")).read_text(),
         "ssl.client.auth": "required",
     }
-    with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, rest, (port,)):
+    with worker_rest(settings_of(HTTPS, tls)) as (_, rest, (port,)):
         url = f"https://127.0.0.1:{port}/connectors"
         with httpx.Client(verify=trusting("client.pem")) as client:
             assert client.get(url).status_code == 200
@@ -169,7 +178,7 @@ def test_javas_key_stores_serve_https_with_certificates_of_clients(
     }
     if "key" in key_store:
         tls["ssl.key.password"] = key_store["key"]
-    with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, _, (port,)):
+    with worker_rest(settings_of(HTTPS, tls)) as (_, _, (port,)):
         url = f"https://127.0.0.1:{port}/connectors"
         with httpx.Client(verify=trusting("client.pem")) as client:
             assert client.get(url).json() == []
@@ -181,7 +190,7 @@ def test_javas_key_stores_serve_https_with_certificates_of_clients(
 def test_a_server_sends_the_whole_chain_of_its_certificate() -> None:
     tls = {"ssl.keystore.location": pem("chain.p12"), "ssl.keystore.password": "storepass"}
     root_alone = ssl.create_default_context(cafile=pem("chain-root.pem"))
-    with worker_rest(RestSettings([Listener("127.0.0.1", 0, "https")], tls=tls)) as (_, _, (port,)):
+    with worker_rest(settings_of(HTTPS, tls)) as (_, _, (port,)):
         assert httpx.get(f"https://127.0.0.1:{port}/connectors", verify=root_alone).json() == []
 
 
@@ -213,7 +222,7 @@ def test_tls_settings_that_cannot_be_used_say_why(tls: Mapping[str, str], words:
 
 
 def test_log_levels_are_only_on_the_admin_listener_when_there_is_one() -> None:
-    settings = RestSettings([Listener("127.0.0.1", 0)], [Listener("127.0.0.1", 0)], response_headers="set X-A: b")
+    settings = settings_of(HTTP, {"admin.listeners": HTTP, "response.http.headers.config": "set X-A: b"})
     with worker_rest(settings) as (_, _, (main, admin)), httpx.Client() as client:
         assert client.get(f"http://127.0.0.1:{main}/admin/loggers").status_code == 404
         assert client.get(f"http://127.0.0.1:{admin}/connectors").status_code == 404
@@ -223,18 +232,24 @@ def test_log_levels_are_only_on_the_admin_listener_when_there_is_one() -> None:
 
 
 def test_an_empty_list_of_admin_listeners_means_no_log_levels() -> None:
-    with worker_rest(RestSettings([Listener("127.0.0.1", 0)], [])) as (_, _, (main,)):
+    with worker_rest(settings_of(HTTP, {"admin.listeners": ""})) as (_, _, (main,)):
         assert httpx.get(f"http://127.0.0.1:{main}/admin/loggers").status_code == 404
 
 
 def test_the_advertised_listener_must_be_there() -> None:
-    settings = RestSettings([Listener("127.0.0.1", 0)], advertised_scheme="https")
+    settings = settings_of(HTTP, {"rest.advertised.listener": "https"})
     with pytest.raises(ConfigException, match="No listener has this protocol"):
         WorkerRest(settings)
-    both = [Listener("a", 0), Listener("b", 0, "https")]
-    assert RestSettings(both).advertised([80, 443]) == ("http", "a:80")
-    assert RestSettings(both, advertised_scheme="https").advertised([80, 443]) == ("https", "b:443")
-    assert RestSettings(both, advertised_host="c", advertised_port=1).advertised([80, 443]) == ("http", "c:1")
+
+    def address(more: Mapping[str, str]) -> tuple[str, str]:
+        found = settings_of("http://a:0,https://b:0", more)
+        return advertised(found, listeners_of(found), [80, 443])
+
+    assert address({}) == ("http", "a:80")
+    assert address({"rest.advertised.listener": "HTTPS"}) == ("https", "b:443")
+    assert address({"rest.advertised.host.name": "c", "rest.advertised.port": "1"}) == ("http", "c:1")
+    with pytest.raises(ConfigException, match="Must be http or https"):
+        address({"rest.advertised.listener": "ftp"})
 
 
 # ------------------------------------------------------------------ extensions
@@ -253,11 +268,8 @@ def test_basic_authentication_lets_known_users_pass_on_every_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KAFKA_OPTS", jaas(tmp_path)["KAFKA_OPTS"])
-    settings = RestSettings(
-        [Listener("127.0.0.1", 0)],
-        [Listener("127.0.0.1", 0)],
-        extension_classes=["org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"],
-    )
+    auth = "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension"
+    settings = settings_of(HTTP, {"admin.listeners": HTTP, "rest.extension.classes": auth})
     with worker_rest(settings) as (_, _, (main, admin)), httpx.Client() as client:
         base = f"http://127.0.0.1:{main}"
         assert client.get(f"{base}/connectors", auth=("amy", "secret")).json() == []
@@ -300,11 +312,8 @@ def test_a_file_of_users_in_the_workers_settings_is_enough(
     users = tmp_path / "of-the-worker"
     users.write_text("bob=other\n")
     users.chmod(0o644)
-    settings = RestSettings(
-        [Listener("127.0.0.1", 0)],
-        extension_classes=classes,
-        raw={"rest.basic.auth.file": str(users), "greeting": "hi"},
-    )
+    more = {"rest.extension.classes": ",".join(classes), "rest.basic.auth.file": str(users), "greeting": "hi"}
+    settings = settings_of(HTTP, more)
     with worker_rest(settings) as (_, _, (main,)), httpx.Client() as client:
         url = f"http://127.0.0.1:{main}/connectors"
         assert client.get(url, auth=("bob", "other")).json() == []
@@ -337,7 +346,7 @@ def of_users(directory: Path, read_only: str = "eve") -> dict[str, str]:
 
 
 def test_a_user_who_may_only_read_changes_validates_and_previews_nothing(tmp_path: Path) -> None:
-    settings = RestSettings([Listener("127.0.0.1", 0)], [Listener("127.0.0.1", 0)], raw=of_users(tmp_path))
+    settings = settings_of(HTTP, {"admin.listeners": HTTP, **of_users(tmp_path)})
     with worker_rest(settings) as (setup, _, (main, admin)), httpx.Client() as client:
         setup.put("a")
         base, eve, amy = f"http://127.0.0.1:{main}", ("eve", "other"), ("amy", "secret")
@@ -375,7 +384,7 @@ def test_a_user_who_may_only_read_has_to_be_a_user(tmp_path: Path) -> None:
 
 
 def test_nobody_is_asked_by_default() -> None:
-    with worker_rest(RestSettings([Listener("127.0.0.1", 0)])) as (setup, _, (main,)):
+    with worker_rest(settings_of()) as (setup, _, (main,)):
         setup.put("a")
         assert httpx.delete(f"http://127.0.0.1:{main}/connectors/a").status_code == 204
 
@@ -406,9 +415,7 @@ class Greeter(RestExtension):
 
 
 def test_an_extension_adds_paths_and_knows_the_connectors() -> None:
-    settings = RestSettings(
-        [Listener("127.0.0.1", 0)], extension_classes=[f"{__name__}:Greeter"], raw={"greeting": "hello"}
-    )
+    settings = settings_of(HTTP, {"rest.extension.classes": f"{__name__}:Greeter", "greeting": "hello"})
     before = Greeter.closed
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("penstock.rest.extensions.import_class", lambda text: Greeter)
@@ -435,7 +442,7 @@ class BrokenGuard(RestExtension):
 def test_a_filter_that_fails_lets_nobody_pass_and_its_error_is_told(caplog: pytest.LogCaptureFixture) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("penstock.rest.extensions.import_class", lambda text: BrokenGuard)
-        settings = RestSettings([Listener("127.0.0.1", 0)], extension_classes=["BrokenGuard"])
+        settings = settings_of(HTTP, {"rest.extension.classes": "BrokenGuard"})
         with worker_rest(settings) as (_, _, (port,)):
             answer = httpx.get(f"http://127.0.0.1:{port}/connectors")
     assert (answer.status_code, answer.json()) == (

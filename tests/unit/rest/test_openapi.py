@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from tests.unit.rest.api_client import serving
 
-from penstock.rest.app import ADMIN, API, AppOptions
+from penstock.rest.app import AppOptions
 from penstock.rest.openapi import OPERATIONS, SCHEMAS, document
+from penstock.rest.routes import ADMIN, API
 
 #: Paths that are not for users: signed requests between workers, and a text format.
 _OTHERS = {("POST", "/connectors/{name}/tasks"), ("PUT", "/connectors/{name}/fence"), ("GET", "/metrics")}

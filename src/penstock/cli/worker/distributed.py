@@ -1,17 +1,12 @@
-"""`connect-distributed worker.properties`: a worker that shares the work of a group with other workers.
+"""`connect-distributed worker.properties`: a worker that shares the work of a group, and keeps everything in topics.
 
-Main objects: the click command `main`, and `DistributedWorker`, which keeps everything in topics.
-
-Thread: see `penstock.cli.worker.worker`. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage.
+Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage.
 Source: org.apache.kafka.connect.cli.ConnectDistributed.
 """
 
 from __future__ import annotations
 
 import logging
-import os
-import ssl
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -22,17 +17,14 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock import __version__
-from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events, Stores, end_process, load_worker
+from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Stores, begin, end_process, load_worker
 from penstock.cli.worker.worker import run as run_worker
-from penstock.config import ConfigTransformer
-from penstock.errors import ConfigException, ConnectException, KafkaException
 from penstock.herder import Herder
 from penstock.herder.control_plane import ControlPlane
-from penstock.plugins import Plugins
 from penstock.rest.server import client_context
 from penstock.rest.services import SignedRequests, WorkerClient
 from penstock.settings import DistributedSettings, ExactlyOnceSourceSupport
-from penstock.telemetry import configure_logging, no_probe
+from penstock.telemetry import no_probe
 
 if TYPE_CHECKING:
     from penstock.herder.cluster.member import WorkerGroup
@@ -48,72 +40,47 @@ log = logging.getLogger(__name__)
 @click.version_option(__version__, prog_name="connect-distributed")
 def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> None:
     """Run a worker of a group until SIGINT or SIGTERM. Connectors are created over its REST API."""
-    configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
+    begin(log_level)
     if connector_files:
         raise click.UsageError(
             f"A distributed worker takes no connector files ({connector_files[0]}): its group keeps connectors in a "
             f"topic. Start it, then create them over REST: penstock connectors create {connector_files[0]}"
         )
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
     end_process(run(worker_file))
 
 
 def run(worker_file: str, *, probe: Callable[[str], None] = no_probe) -> int:
-    """Runs a worker from its start to its end.
+    """Runs a worker from its start to its end; returns the exit code.
 
     Args:
-        worker_file: The worker's properties.
         probe: Called at the named points of the data path, for tests that end the process there.
-
-    Returns:
-        The exit code.
     """
-    try:
-        settings, plugins, transformer = load_worker(worker_file, DistributedSettings.parse)
-    except (ConfigException, ConnectException, KafkaException) as error:
-        log.error("The worker cannot start: %s", error)
+    if (loaded := load_worker(worker_file, DistributedSettings.parse)) is None:
         return EXIT_START_FAILED
-    for name, value in settings.defaulted:
+    for name, value in loaded[0].defaulted:
         log.warning("The worker's file does not set %s; it is %s", name, value)
-    return run_worker(lambda events: DistributedWorker(settings, plugins, transformer, events, probe=probe))
+    return run_worker(lambda events: DistributedWorker(*loaded, events, probe=probe))
 
 
 class DistributedWorker(ConnectWorker[DistributedSettings]):
     """The parts of one distributed worker.
 
     Args:
-        settings: The worker's settings.
-        plugins: Loads the classes.
-        transformer: Resolves placeholders in connector configurations.
-        events: Receives the failure of the worker.
         probe: Called at the named points of the data path.
     """
 
-    def __init__(
-        self,
-        settings: DistributedSettings,
-        plugins: Plugins,
-        transformer: ConfigTransformer,
-        events: Events,
-        *,
-        probe: Callable[[str], None] = no_probe,
-    ) -> None:
-        super().__init__(settings, plugins, transformer, events, probe=probe)
-        self._others = self.workers = WorkerClient(self._tls)
-
     @property
     def exactly_once(self) -> ExactlyOnceSourceSupport | None:
-        """See ``ConnectWorker``."""
         return self.settings.exactly_once
 
     @property
     def group_id(self) -> str | None:
-        """See ``ConnectWorker``."""
         return self.settings.group_id
 
+    def worker_client(self) -> WorkerClient:
+        return WorkerClient(lambda: client_context(self.settings.rest_tls_settings()))
+
     def open_stores(self, opened: ExitStack) -> Stores | None:
-        """See ``ConnectWorker``."""
         from penstock.kafka.admin import TopicAdmin
         from penstock.kafka.topic_log import internal_topics as log_settings
         from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, ensure
@@ -131,10 +98,8 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         opened.callback(admin.close)
         if not all(self.until_answered(partial(ensure, admin, topic)) for topic in topics):
             return None
-        fenced, exactly_once = (
-            settings.exactly_once.leader_is_fenced,
-            settings.exactly_once is ExactlyOnceSourceSupport.ENABLED,
-        )
+        fenced = settings.exactly_once.leader_is_fenced
+        exactly_once = settings.exactly_once is ExactlyOnceSourceSupport.ENABLED
         configs, offsets, statuses = (topic.name for topic in topics)
         config = ConfigTopicStore(
             TopicLog(configs, log_settings.config_log(raw, transactional=fenced), admin), transactional=fenced
@@ -153,7 +118,6 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         return Stores(config, status, SourceOffsets(offset, raw, exactly_once=exactly_once), static_id)
 
     def place(self, herder: Herder, stores: Stores) -> tuple[WorkerGroup, WorkerCluster]:
-        """See ``ConnectWorker``."""
         from penstock.herder.cluster.leader import FencingRounds, LeaderDuties
         from penstock.herder.cluster.session_keys import Signer, Verifier
         from penstock.herder.cluster.worker_cluster import WorkerCluster
@@ -164,7 +128,8 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         duties = LeaderDuties(plane, group, settings, clock_ms=_now_ms)
         group.on_round = duties.on_round
         signer = Signer(settings.keys.signature, _now_ms, lambda: uuid.uuid4().hex)
-        others = SignedRequests(self._others, signer, lambda: plane.snapshot.session_key)
+        assert self.workers is not None
+        others = SignedRequests(self.workers, signer, lambda: plane.snapshot.session_key)
         verifier = Verifier(settings.keys.verified, _now_ms)
         fencing = None
         if settings.exactly_once is ExactlyOnceSourceSupport.ENABLED:
@@ -185,9 +150,6 @@ class DistributedWorker(ConnectWorker[DistributedSettings]):
         publish_rounds(self.metrics, lambda: group.place, group.rounds)
         publish_member(self.metrics, lambda: group.place, lambda: group.member.metrics, time.monotonic)
         return group
-
-    def _tls(self) -> ssl.SSLContext:
-        return client_context(self.settings.rest_tls_settings())
 
 
 def _now_ms() -> int:

@@ -1,16 +1,13 @@
-"""`connect-standalone worker.properties [connector1.properties ...]`: one worker in one process.
+"""`connect-standalone worker.properties [connector1.properties ...]`: one worker, which keeps everything in files.
 
-Main objects: the click command `main`, and `StandaloneWorker`, which keeps everything in files.
-
-Thread: see `penstock.cli.worker.worker`. Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage, 3 a
-connector of the command line failed. Source: org.apache.kafka.connect.cli.ConnectStandalone.
+Exit codes: 0 clean stop, 1 the worker cannot start, 2 wrong usage, 3 a connector of the command line failed.
+Source: org.apache.kafka.connect.cli.ConnectStandalone.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 
@@ -18,16 +15,16 @@ import click
 
 from penstock import __version__
 from penstock.cli.configurations import ConnectorFile, read_connector_files
-from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events, Stores, end_process, load_worker
+from penstock.cli.worker.worker import EXIT_START_FAILED, ConnectWorker, Events, Stores, begin, end_process, load_worker
 from penstock.cli.worker.worker import run as run_worker
 from penstock.config import ConfigTransformer
-from penstock.errors import ConfigException, ConnectException, KafkaException
+from penstock.errors import ConfigException
 from penstock.herder import Herder, Membership
 from penstock.plugins import Plugins
 from penstock.settings.worker import StandaloneSettings
 from penstock.stores.config import FileConnectorStore, LocalConfigStore, StoredConnector
 from penstock.stores.status import LocalStatusStore
-from penstock.telemetry import configure_logging, no_probe
+from penstock.telemetry import no_probe
 
 log = logging.getLogger(__name__)
 
@@ -41,46 +38,30 @@ EXIT_CONNECTOR_FAILED = 3
 @click.version_option(__version__, prog_name="connect-standalone")
 def main(worker_file: str, connector_files: tuple[str, ...], log_level: str) -> None:
     """Run a standalone worker with these connectors until SIGINT or SIGTERM."""
-    configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
-    # A connector written in the current directory is found by its module name; installed modules come first.
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
+    begin(log_level)
     end_process(run(worker_file, connector_files))
 
 
 def run(worker_file: str, connector_paths: Sequence[str], *, probe: Callable[[str], None] = no_probe) -> int:
-    """Runs a worker from its start to its end.
+    """Runs a worker from its start to its end; returns the exit code.
 
     Args:
-        worker_file: The worker's properties.
-        connector_paths: The connectors' files.
         probe: Called at the named points of the data path, for tests that end the process there.
-
-    Returns:
-        The exit code.
     """
-    try:
-        settings, plugins, transformer = load_worker(worker_file, StandaloneSettings.parse)
-    except (ConfigException, ConnectException, KafkaException) as error:
-        log.error("The worker cannot start: %s", error)
+    if (loaded := load_worker(worker_file, StandaloneSettings.parse)) is None:
         return EXIT_START_FAILED
     try:
         files = read_connector_files(connector_paths)
     except ConfigException as error:
         log.error("The worker does not start: %s", error)
         return EXIT_CONNECTOR_FAILED
-    return run_worker(lambda events: StandaloneWorker(settings, plugins, transformer, files, events, probe=probe))
+    return run_worker(lambda events: StandaloneWorker(*loaded, events, files=files, probe=probe))
 
 
 class StandaloneWorker(ConnectWorker[StandaloneSettings]):
     """The parts of one standalone worker.
 
     Args:
-        settings: The worker's settings.
-        plugins: Loads the classes.
-        transformer: Resolves placeholders in connector configurations.
-        files: Connectors to create.
-        events: Receives the failure of the worker.
         probe: Called at the named points of the data path.
     """
 
@@ -89,9 +70,9 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         settings: StandaloneSettings,
         plugins: Plugins,
         transformer: ConfigTransformer,
-        files: Sequence[ConnectorFile],
         events: Events,
         *,
+        files: Sequence[ConnectorFile],
         probe: Callable[[str], None] = no_probe,
     ) -> None:
         super().__init__(settings, plugins, transformer, events, probe=probe)
@@ -100,7 +81,6 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
         self._config: LocalConfigStore | None = None
 
     def open_stores(self, opened: ExitStack) -> Stores:
-        """See ``ConnectWorker``."""
         from penstock.stores.config import kept_id
         from penstock.stores.offset_file import FileOffsetStore
         from penstock.worker.source.delivery_guarantee import SourceOffsets

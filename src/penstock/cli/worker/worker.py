@@ -1,16 +1,12 @@
 """One worker in one process, in either mode: creates its parts, starts and stops them.
 
-Main types: ``ConnectWorker``, whose subclasses choose the stores of configurations, statuses and offsets; ``Stores``.
-Main functions: ``load_worker``, which reads the worker's file, and ``run``, from the start to the exit code.
-``raise_file_limit`` raises the number of files that the process may open to its limit; ``until_answered`` retries calls
-to Kafka while brokers do not answer, and ``is_passing`` recognizes transient errors.
+The REST server answers first; Spark and the Kafka client are imported and started after it.
 
-``Events``, the queue that the main thread waits on, turns SIGINT and SIGTERM into events; a second signal ends the
-process at once. Handlers run in the main thread between two instructions, so they only use ``SimpleQueue.put`` and
-``os._exit``, which are safe there. A second process, ``penstock.cli.worker.watchdog``, acts while no handler can run.
+``Events`` turns SIGINT and SIGTERM into events of the main thread; a second signal ends the process at once. Handlers
+run between two instructions, so they only use ``SimpleQueue.put`` and ``os._exit``, which are safe there. A second
+process (``watchdog``) acts while no handler can run.
 
-The REST server answers first; Spark and the Kafka client are imported and started after it. Threads: the main thread
-starts, waits for a signal and stops; ``startup`` (owned here) does the slow steps.
+Threads: the main thread starts, waits for a signal and stops; ``startup`` (owned here) does the slow steps.
 Source: org.apache.kafka.connect.cli.AbstractConnectCli.
 """
 
@@ -53,12 +49,12 @@ from penstock.herder.control_plane import Membership
 from penstock.kafka.settings.table import parse_policy
 from penstock.plugins import PluginKind, Plugins
 from penstock.rest.errors import own_paths
-from penstock.rest.server import RestSettings, WorkerRest
+from penstock.rest.server import WorkerRest, listeners_of
 from penstock.rest.services import Services, WorkerClient
 from penstock.settings.distributed import ExactlyOnceSourceSupport
 from penstock.settings.worker import ProviderSettings, WorkerSettings, resolve_placeholders
 from penstock.stores.interface import ConfigStore, StatusStore
-from penstock.telemetry import Metrics, no_probe
+from penstock.telemetry import Metrics, configure_logging, no_probe
 from penstock.telemetry.logs import Loggers
 from penstock.threads import OwnedThread
 from penstock.validation.plugin_checks import PluginCatalog
@@ -231,7 +227,6 @@ def until_answered(
 
     Args:
         call: The call, which may be repeated after a failure.
-        stopping: Set when the worker is to stop.
         tell: Called with each transient error.
         passes: True for a transient error.
         pause_s: The seconds between an error and the retry.
@@ -268,7 +263,6 @@ class Stores:
 
     Attributes:
         config: The configuration; the herder starts it.
-        statuses: The states of connectors and tasks, started.
         offsets: The offsets of source connectors; the store that all of them share is started.
         static_id: The worker's part of the ids of its static group members; None for dynamic ones.
     """
@@ -279,16 +273,28 @@ class Stores:
     static_id: str | None
 
 
-def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plugins, ConfigTransformer]:
-    """Reads the worker's file: its settings, the plugins it names, and its config providers.
+def begin(log_level: str) -> None:
+    """Prepares the process of a command that runs a worker."""
+    configure_logging({"WARN": "WARNING"}.get(log_level, log_level))
+    # A connector written in the current directory is found by its module name; installed modules come first.
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+
+
+def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plugins, ConfigTransformer] | None:
+    """Reads the worker's file: its settings, the plugins it names, and its config providers; None after an error.
 
     Args:
-        path: The file.
         parse: Makes the settings from its content, whose placeholders are resolved.
-
-    Raises:
-        ConfigException: the file cannot be read, or settings are invalid (the message lists all errors).
     """
+    try:
+        return _load(path, parse)
+    except (ConfigException, ConnectException, KafkaException) as error:
+        log.error("The worker cannot start: %s", error)
+        return None
+
+
+def _load(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plugins, ConfigTransformer]:
     try:
         raw = parse_properties(read_text(path))
     except ConfigException as error:
@@ -305,19 +311,12 @@ def load_worker(path: str, parse: Callable[[dict[str, str]], W]) -> tuple[W, Plu
     # An invalid policy is refused before anything starts; the validator of connectors uses the policy.
     parse_policy(settings.override_policy, settings.override_allowlist)
     transformer = ConfigTransformer({one.name: new_provider(one) for one in settings.config_providers})
-    RestSettings.of(settings)
+    listeners_of(settings)
     return settings, plugins, transformer
 
 
 def run(make: Callable[[Events], ConnectWorker[W]]) -> int:
-    """Runs a worker from its start to its end.
-
-    Args:
-        make: Creates the worker.
-
-    Returns:
-        The exit code.
-    """
+    """Runs a worker from its start to its end."""
     events = Events()
     events.install()
     try:
@@ -341,10 +340,6 @@ class ConnectWorker(ABC, Generic[W]):
     """The parts of one worker.
 
     Args:
-        settings: The worker's settings.
-        plugins: Loads the classes.
-        transformer: Resolves placeholders in connector configurations.
-        events: Receives the failure of the worker.
         probe: Called at the named points of the data path.
 
     Thread: ``start`` and ``stop`` by the main thread; methods that subclasses implement, on ``startup``.
@@ -365,7 +360,7 @@ class ConnectWorker(ABC, Generic[W]):
         self.probe = probe
         self.metrics = Metrics()
         self.loggers = Loggers()
-        self.workers: WorkerClient | None = None
+        self.workers = self.worker_client()
         self.advertised_url = ""
         self._transformer = transformer
         self._events = events
@@ -389,15 +384,16 @@ class ConnectWorker(ABC, Generic[W]):
         """The group of the workers; None for a worker that has none."""
         return None
 
+    def worker_client(self) -> WorkerClient | None:
+        """The client for requests to other workers of the group; None if there is no group."""
+        return None
+
     @abstractmethod
     def open_stores(self, opened: ExitStack) -> Stores | None:
         """Opens the worker's stores; None if the worker is to stop first.
 
         Args:
-            opened: Gets the functions that close them, after everything that uses them.
-
-        Raises:
-            ConnectException, ConfigException, KafkaException: the worker cannot start.
+            opened: Gets the functions that close them; runs them after everything that uses the stores has ended.
         """
 
     @abstractmethod
@@ -409,12 +405,8 @@ class ConnectWorker(ABC, Generic[W]):
 
     # ------------------------------------------------------------------ lifecycle
     def start(self) -> None:
-        """Listens, then starts the rest in the background.
-
-        Raises:
-            ConnectException: the REST server cannot listen.
-        """
-        rest = WorkerRest(RestSettings.of(self.settings))
+        """Listens, then starts the rest in the background."""
+        rest = WorkerRest(self.settings)
         self.advertised_url = rest.advertised_url
         self._in_front.callback(rest.stop)
         self._herder = herder = Herder(rest.advertised)

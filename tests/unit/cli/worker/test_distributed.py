@@ -21,7 +21,7 @@ COMMAND = command("distributed")
 
 def used_wrongly(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> str:
     """What the command says of arguments that it refuses, without ever starting."""
-    monkeypatch.setattr(distributed, "configure_logging", lambda level: None)
+    monkeypatch.setattr(distributed, "begin", lambda level: None)
     done = CliRunner().invoke(distributed.main, arguments)
     assert done.exit_code == 2
     return done.output

@@ -6,11 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.unit.cli.worker_commands import NO_BROKER, ended, worker_file
+from tests.unit.cli.worker_commands import ended, worker_file
 
 from penstock.cli.worker import standalone
-from penstock.rest.server import RestSettings
-from penstock.settings.worker import StandaloneSettings
 
 
 def standalone_file(directory: Path, **changes: str | None) -> str:
@@ -38,19 +36,6 @@ def test_a_connector_file_without_a_name_is_a_connector_failure(
     (tmp_path / "c.properties").write_text("connector.class=FileStreamSource\n", encoding="utf-8")
     assert standalone.run(standalone_file(tmp_path), [str(tmp_path / "c.properties")]) == 3
     assert "c.properties has no name" in caplog.text
-
-
-def test_the_advertised_address_is_that_of_the_listener_unless_another_is_set() -> None:
-    properties = {
-        "bootstrap.servers": NO_BROKER,
-        "key.converter": "x.Y",
-        "value.converter": "x.Y",
-        "offset.storage.file.filename": "offsets",
-        "listeners": "http://127.0.0.1:0",
-    }
-    assert RestSettings.of(StandaloneSettings.parse(properties)).advertised([5000]) == ("http", "127.0.0.1:5000")
-    other = {**properties, "rest.advertised.host.name": "worker-1", "rest.advertised.port": "80"}
-    assert RestSettings.of(StandaloneSettings.parse(other)).advertised([5000]) == ("http", "worker-1:80")
 
 
 def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:
