@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NoReturn, cast
 
 from penstock.api import BackfillPart, Connector, OffsetAndMetadata, OffsetStorageReader, TopicPartition
 from penstock.config.providers import ConfigTransformer, EnvVarConfigProvider
@@ -15,6 +16,7 @@ from penstock.config.validators import NonEmptyStringWithoutControlChars
 from penstock.errors import BadRequestException, ConfigException, KafkaException, KafkaRetriableException
 from penstock.herder import Herder, HerderParts, Membership
 from penstock.herder.control_plane import Health
+from penstock.kafka.admin import GroupClient
 from penstock.kafka.settings.client import admin_settings
 from penstock.model import ConnectorType, State
 from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRange, BackfillShare, PreviewRequest
@@ -25,7 +27,7 @@ from penstock.stores.status import LocalStatusStore
 from penstock.telemetry import Metrics
 from penstock.validation.config_infos import ConfigInfos
 from penstock.validation.validator import Checked, ConnectorValidator
-from penstock.worker.connector_offsets import OffsetProducer, SinkGroup, WorkerOffsets
+from penstock.worker.connector_offsets import ConnectorOffsets, SinkGroup
 from penstock.worker.source.delivery_guarantee import SourceOffsets
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import (
@@ -259,10 +261,10 @@ class Setup:
             transformer=ConfigTransformer({"env": EnvVarConfigProvider(self.env)}),
             offset_reader=lambda name, config: EchoOffsets(OffsetReader(self.store, name)),
             make_task=self._make_task,
-            offsets=WorkerOffsets(
+            offsets=ConnectorOffsets(
                 SourceOffsets(self.store),
                 _group,
-                lambda group, timeout_s: self.groups,
+                lambda group, timeout_s: cast("GroupClient", self.groups),
                 _no_producer,
                 lambda name, config, partitions: self.forgotten.append((name, partitions)),
             ),
@@ -331,7 +333,7 @@ def _group(connector: str, config: Mapping[str, str]) -> SinkGroup:
     )
 
 
-def _no_producer(connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
+def _no_producer(connector: str, config: Mapping[str, str], transactional_id: str) -> NoReturn:
     raise AssertionError("A standalone worker has no transactions")
 
 

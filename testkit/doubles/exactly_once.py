@@ -39,8 +39,7 @@ from penstock.plugins import Plugins
 from penstock.settings import DistributedSettings, InstalledPlugins, SourceSettings
 from penstock.stores.offsets import OffsetReader, OffsetTopicStore, connector_offsets
 from penstock.telemetry import configure_logging
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 from penstock.worker.source.delivery_guarantee import SourceCommits, SourceOffsets
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.task import SourceServices, SourceTaskRunner

@@ -13,8 +13,14 @@ from penstock.kafka.consumer.messages import UnreadableRecords, placeholder
 from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PendingBatch, RecordError, SinkBatch, Submit
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, FailedRecord
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import (
+    ConsumedMessage,
+    ErrorCounts,
+    ErrorHandler,
+    ErrorPolicy,
+    ErrorReporter,
+    FailedRecord,
+)
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits
 from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec

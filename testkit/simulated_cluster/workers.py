@@ -17,7 +17,7 @@ from penstock.errors import ConnectException, KafkaRetriableException
 from penstock.herder.cluster.leader import task_id
 from penstock.model import ConnectorTaskId, State, TargetState
 from penstock.telemetry import Metrics
-from penstock.worker.backfill.runs import Backfills
+from penstock.worker.backfills import Backfills
 from penstock.worker.connector_runner import TaskPlan
 from penstock.worker.task.slot import (
     TaskRequest,

@@ -44,7 +44,7 @@ from penstock.stores.interface import StatusStore
 from penstock.validation.config_infos import check_known
 from penstock.validation.settings import placeholder_warnings
 from penstock.validation.validator import Checked
-from penstock.worker.backfill.runs import backfill_task
+from penstock.worker.backfills import backfill_task
 from penstock.worker.task.slot import TaskRequest, TooManyTasksException, changed, check_count, complete
 
 log = logging.getLogger(__name__)

@@ -451,11 +451,17 @@ class Questions:
         config.setdefault("name", "preview")
         config = self._plane.unmasked(config["name"] or "", config)
 
+        name, stages, ended = config["name"] or "", self._plane.stages, False
+
+        def note(step: str) -> None:
+            if not ended:
+                stages[name] = f"busy with a preview of connector {name}, which {step}"
+
         def check() -> tuple[PreviewRequest, Redaction]:
             resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
             checked = validator(config, {**config, **resolved})
             redaction = redaction_of(config, resolved, checked.secrets)
-            return PreviewRequest(checked.type, resolved, records, limits), redaction
+            return PreviewRequest(checked.type, resolved, records, limits, note), redaction
 
         # The check may be ended; the preview has a limit of its own.
         wanted, redaction = await self._plane.loop.off_loop("preview-check", check, ends=True)
@@ -468,7 +474,11 @@ class Questions:
             assert isinstance(shown, dict)
             return shown
 
-        return await self._plane.loop.off_loop("preview", show)
+        try:
+            return await self._plane.loop.off_loop("preview", show)
+        finally:
+            ended = True
+            stages.pop(name, None)
 
     async def validate(self, config: dict[str, str | None]) -> ConfigInfos:
         """All settings of a configuration, with their errors."""

@@ -180,12 +180,14 @@ class PreviewRequest:
         config: The connector's configuration, placeholders resolved.
         records: The caller's records; None to read some from the source, or from the sink's topics.
         limits: The limits of reading.
+        step: Called with what the preview does now, for the error of a timeout; any thread.
     """
 
     type: ConnectorType
     config: Mapping[str, str] = field(repr=False)
     records: Sequence[GivenRecord] | None = None
     limits: PreviewLimits = field(default_factory=PreviewLimits)
+    step: Callable[[str], None] = field(default=lambda step: None, repr=False, compare=False)
 
 
 class BackfillState(enum.Enum):

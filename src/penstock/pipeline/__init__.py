@@ -10,6 +10,6 @@ Four sub-packages; each uses only the ones before it:
 Start with ``SourcePipeline`` or ``SinkPipeline`` in ``penstock.pipeline.batch``, which process a task's batches.
 
 The stock steps themselves are in ``penstock.transforms`` and ``penstock.converters``.
-``penstock.worker.errors.tolerance`` decides what to do with a failed record; ``penstock.worker`` owns the threads and
+``penstock.worker.errors`` decides what to do with a failed record; ``penstock.worker`` owns the threads and
 queues around the pipeline.
 """

@@ -367,7 +367,7 @@ async def _preview(request: Request) -> Response:
     wanted = preview_body(await read_json(request))
     _same_class(wanted.config, plugin)
     future = s.herder.preview(wanted.config, wanted.records, wanted.limits)
-    return json_response(await s.answer(future, wanted.config.get("name") or "", ends=True))
+    return json_response(await s.answer(future, wanted.config.get("name") or "preview", ends=True))
 
 
 def _same_class(config: Mapping[str, str | None], plugin: str) -> None:

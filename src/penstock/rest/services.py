@@ -248,10 +248,11 @@ class Services:
         done, _ = await asyncio.wait({waiting}, timeout=self.request_timeout_s)
         if not done:
             then = "The request continues; look at the status of the connector later"
+            # Before the end of the work, which forgets its step.
+            doing = None if name is None else self.herder.busy_with(name)
             if ends:
                 waiting.cancel()
                 then = "What was begun for it is ended"
-            doing = None if name is None else self.herder.busy_with(name)
             raise RequestTimeout(
                 "Request timed out. The worker is currently "
                 + (doing or f"busy with {'other work' if name is None else f'connector {name}'}")

@@ -66,9 +66,6 @@ class _Calls:
     """The calls that both contexts have, for a class to inherit before the context's own; open until ``close``.
 
     Args:
-        connector: Its name.
-        requests: The herder.
-        raise_error: Makes the connector FAILED.
         metrics: The metrics of this instance; closed with the context.
     """
 
@@ -131,7 +128,6 @@ class RunnerSourceContext(_Calls, SourceConnectorContext):
         self._offsets = _ClosableReader(connector, offsets)
 
     def offset_storage_reader(self) -> OffsetStorageReader:
-        """See ``SourceConnectorContext``. Raises once the context is closed."""
         self._check_open()
         return self._offsets
 
@@ -185,11 +181,9 @@ class ConnectorSpec:
     """One connector instance to run.
 
     Attributes:
-        name: The connector.
         config: Its settings, placeholders resolved.
         make: Makes the instance; called on the connector's thread.
         make_context: Makes the context, given the function that ``raise_error`` calls.
-        target: The state to reach after ``initialize``.
         retries: Its calls of ``start`` and ``task_configs`` that asked to be made again.
     """
 
@@ -212,7 +206,6 @@ class ConnectorRunner:
     change of state or the end of the instance cuts short. Requests that wait for the call go on waiting.
 
     Args:
-        spec: The instance to run.
         on_state: Called with every state until ``cancel``; must not block; any thread.
         on_put_off: Called with each such wait; must not block; the connector's thread.
     """
@@ -250,7 +243,6 @@ class ConnectorRunner:
 
     @property
     def running(self) -> bool:
-        """True if it is started and has not failed."""
         return self._life.phase is ConnectorPhase.RUNNING
 
     @property
@@ -310,11 +302,7 @@ class ConnectorRunner:
         self._feed(ConnectorRaised(stack_trace(error)))
 
     def shut_down(self) -> Future[None]:
-        """Asks the instance to end: ``stop`` if it is started, then its context is closed.
-
-        Returns:
-            Done when the thread has ended.
-        """
+        """Asks the instance to end: ``stop`` if it is started, then its context is closed."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
@@ -445,7 +433,6 @@ class ConnectorRunner:
             _succeed(future, TaskPlan(task_class, configs))
 
     def _perform(self, effects: list[ConnectorEffect]) -> None:
-        """Makes the calls that a transition requires, and the calls that follow from their outcome."""
         for effect in effects:
             if effect is ConnectorOrder.CALL_START:
                 self._perform(self._call(self._start_instance, ConnectorSignal.START_DONE, again="start"))
@@ -469,8 +456,6 @@ class ConnectorRunner:
         """Makes a call into the connector.
 
         Args:
-            call: The call.
-            done: Its success.
             again: Its name, if it may ask to be made again.
         """
         try:

@@ -10,8 +10,6 @@ Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder.
 from __future__ import annotations
 
 import logging
-import random
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
@@ -52,23 +50,29 @@ from penstock.stores.offsets import MemoryOffsetStore, OffsetReader
 from penstock.telemetry import Metrics, no_probe
 from penstock.telemetry.metrics import TRANSFORM_SECONDS_TOTAL
 from penstock.threads import NoThreadException, start_within
-from penstock.worker.backfill.planning import RangeConsumer, SinkBackfill, range_consumer, subscription_of
-from penstock.worker.backfill.reading import SourceBackfill, parts_task
-from penstock.worker.backfill.runs import BackfillTask
-from penstock.worker.bulk.engine import BulkEngine
-from penstock.worker.connector_offsets import OffsetProducer, SinkGroup, WorkerOffsets
-from penstock.worker.errors.reporters import (
+from penstock.worker.backfill_tasks import (
+    RangeConsumer,
+    SinkBackfill,
+    SourceBackfill,
+    parts_task,
+    range_consumer,
+    subscription_of,
+)
+from penstock.worker.backfills import BackfillTask
+from penstock.worker.connector_offsets import ConnectorOffsets, SinkGroup
+from penstock.worker.errors import (
     ConsumedMessage,
     DeadLetterQueue,
     DeadLetterSettings,
     ErrorCounts,
+    ErrorHandler,
+    ErrorPolicy,
     ErrorReporter,
     LogReporter,
     RecordEncoder,
     create_topic,
     message_as_text,
 )
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.isolation.process import TaskProcess
 from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.queues import SinkConsumer
@@ -83,8 +87,6 @@ from penstock.worker.task.slot import TASK_CLASS, StateReport, TaskRequest, Task
 from penstock.worker.task.waiting import RetryBackoff
 from penstock.worker.task_metrics import publish_sink, publish_source, withdraw
 from penstock.worker.task_parts import (
-    Chained,
-    SinkChained,
     TaskParts,
     forget_bulk_runs,
     make_bulk,
@@ -105,15 +107,8 @@ class TaskBuilder:
     """Makes the runners of a worker's tasks.
 
     Args:
-        settings: The worker's settings.
-        plugins: Loads the classes.
-        runtime: The Spark session.
-        offsets: The stores of source offsets, and whether tasks write them in transactions.
-        metrics: The registry for the worker's counters.
-        probe: Called at the named points of the data path, for kill tests.
         note_topics: Gets the topics that a task of a connector uses; None if they are not tracked.
         static_id: The worker's part of the ids of its static group members; None for dynamic ones.
-        kafka_cluster_id: The id of the worker's Kafka cluster.
     """
 
     def __init__(
@@ -149,7 +144,6 @@ class TaskBuilder:
         return ConnectorOffsetReader(lambda: self._offsets.of_connector(connector, config), connector)
 
     def connector_metrics(self, connector: str) -> InstanceMetrics:
-        """Creates the registry to which an instance of a connector adds its metrics."""
         return self._own_metrics(connector=connector)
 
     def _own_metrics(self, **labels: str) -> InstanceMetrics:
@@ -161,11 +155,13 @@ class TaskBuilder:
         made.callback(metrics.close)
         return metrics
 
-    def connector_offsets(self) -> WorkerOffsets:
+    def connector_offsets(self) -> ConnectorOffsets:
         forget_runs = partial(forget_bulk_runs, self._settings)
-        return WorkerOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer, forget_runs)
+        return ConnectorOffsets(self._offsets, self._group_of, self._group_admin, self._offset_producer, forget_runs)
 
-    def _offset_producer(self, connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
+    def _offset_producer(
+        self, connector: str, config: Mapping[str, str], transactional_id: str
+    ) -> TransactionalProducer:
         client = producer_settings(
             self._settings.raw,
             config,
@@ -189,12 +185,7 @@ class TaskBuilder:
         return GroupClient(group.client, name=f"connector {group.name}", timeout_s=timeout_s or _OFFSETS_TIMEOUT_S)
 
     def __call__(self, request: TaskRequest, report: StateReport) -> TaskRunner:
-        """Builds one task; closes the built parts if another part fails.
-
-        Raises:
-            ConnectException: a class cannot be found, made or configured.
-            ConfigException: a setting is wrong.
-        """
+        """Builds one task; closes the built parts if another part fails."""
         self._runtime.want()
         with ExitStack() as made:
             if request.connector_type is ConnectorType.SINK:
@@ -206,7 +197,6 @@ class TaskBuilder:
         return runner
 
     def backfill(self, request: TaskRequest, report: StateReport) -> BackfillTask:
-        """Builds the task of a backfill; as for other tasks."""
         self._runtime.want()
         with ExitStack() as made:
             if request.connector_type is ConnectorType.SINK:
@@ -276,7 +266,19 @@ class TaskBuilder:
             committer=committer,
             offset_reader=OffsetReader(store, request.id.connector),
             requests=commits.requests(request.id, task),
-            bulk=self._bulk(request, settings, Chained(pipeline, jobs, topics, errors)),
+            bulk=make_bulk(
+                request.id,
+                self._settings,
+                settings,
+                self._plugins,
+                self._runtime,
+                pipeline,
+                jobs,
+                topics,
+                errors,
+                probe=self._probe,
+                exactly_once=self._offsets.exactly_once,
+            ),
         )
         services = self._services(
             report, session, errors, metrics, made, _ending(request.id, jobs, process), self._notes(request)
@@ -290,18 +292,6 @@ class TaskBuilder:
             process.on_death = runner.fail
         publish_source(self._metrics, runner)
         return runner
-
-    def _bulk(self, request: TaskRequest, settings: SourceSettings, chained: Chained) -> BulkEngine | None:
-        return make_bulk(
-            request.id,
-            self._settings,
-            settings,
-            self._plugins,
-            self._runtime,
-            chained,
-            probe=self._probe,
-            exactly_once=self._offsets.exactly_once,
-        )
 
     def _topic_creation(self, request: TaskRequest, settings: SourceSettings, made: ExitStack) -> TopicCreator:
         rules = settings.topic_creation
@@ -359,7 +349,11 @@ class TaskBuilder:
                 settings,
                 self._plugins,
                 self._runtime,
-                SinkChained(pipeline, jobs, client, errors, note),
+                pipeline,
+                jobs,
+                client,
+                errors,
+                note,
                 probe=self._probe,
             )
         sink = SinkServices(
@@ -519,8 +513,6 @@ class TaskBuilder:
         )
 
     def _spent(self, request: TaskRequest) -> Callable[[str, float], None]:
-        """Counts the seconds that transforms of the user's own take."""
-
         def add(alias: str, seconds: float) -> None:
             tags = {"connector": request.id.connector, "transform": alias}
             self._metrics.counter(TRANSFORM_SECONDS_TOTAL, **tags).add(seconds)
@@ -529,33 +521,22 @@ class TaskBuilder:
 
 
 def _form_of(task: AnySinkTask | None) -> ValueForm | None:
-    """The form in which a task is given values; None for records."""
     if isinstance(task, BulkSinkTask):
         return ValueForm.COLUMNS
     return task.value_form if isinstance(task, FrameSinkTask) else None
 
 
-def _policy(settings: ConnectorSettings) -> ErrorPolicy:
-    return ErrorPolicy(
+def _errors(
+    request: TaskRequest, settings: ConnectorSettings, counts: ErrorCounts, reporters: Sequence[ErrorReporter]
+) -> ErrorHandler:
+    policy = ErrorPolicy(
         settings.errors_tolerance_all,
         settings.errors_retry_timeout_ms,
         settings.errors_retry_delay_max_ms,
         settings.errors_log_enable,
         settings.errors_log_include_messages,
     )
-
-
-def _errors(
-    request: TaskRequest, settings: ConnectorSettings, counts: ErrorCounts, reporters: Sequence[ErrorReporter]
-) -> ErrorHandler:
-    return ErrorHandler(
-        _policy(settings),
-        reporters,
-        counts=counts,
-        clock=_now_ms,
-        random=random.random,
-        owner=str(request.id),
-    )
+    return ErrorHandler(policy, reporters, counts=counts, owner=str(request.id))
 
 
 def _log_reporters(settings: ConnectorSettings, request: TaskRequest, counts: ErrorCounts) -> list[ErrorReporter]:
@@ -574,7 +555,3 @@ def _ending(task: ConnectorTaskId, jobs: SparkJobs, process: TaskProcess | None)
             start_within(f"abandon-{task}", jobs.end_python_work)
 
     return end
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

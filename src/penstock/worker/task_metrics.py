@@ -14,7 +14,7 @@ from typing import Final
 
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import BusyTimes, Metrics
-from penstock.worker.errors.reporters import ErrorCounts
+from penstock.worker.errors import ErrorCounts
 from penstock.worker.sink.task import SinkTaskRunner
 from penstock.worker.source.exactly_once import TransactionCommitter
 from penstock.worker.source.task import SourceTaskRunner
@@ -35,7 +35,7 @@ def publish_source(metrics: Metrics, runner: SourceTaskRunner) -> None:
     submitted = runner.committer.submitted
     own: Mapping[str, Callable[[], float]] = {
         "source_record_poll_total": lambda: polls.records,
-        "source_record_write_total": lambda: delivery.counts.records_written,
+        "source_record_write_total": lambda: delivery.records_written,
         "source_record_active_count": lambda: submitted.rows_left,
         "poll_failure_total": lambda: polls.failures,
         "retries_total": lambda: runner.retries.total,

@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -53,12 +54,11 @@ from penstock.stores.offset_file import replace_file
 from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import MessageTarget
 from penstock.worker.bulk.planning import Chain
-from penstock.worker.bulk.range_work import Letters, TopicReading
+from penstock.worker.bulk.range_work import DeadLetters, TopicReading
 from penstock.worker.bulk.runs import Markers, canonical
 from penstock.worker.bulk.shipping import Parts, TransformRecipe, probe_for_executors
 from penstock.worker.bulk.sink_driver import BulkSinkDriver, BulkSinkServices
-from penstock.worker.errors.reporters import DeadLetterSettings
-from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.errors import DeadLetterSettings, ErrorHandler
 from penstock.worker.isolation.process import TaskProcess, isolated
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import TASK_CLASS, TaskRequest, load_class
@@ -120,9 +120,6 @@ def make_parts(
 
     A converter that the connector names gets the connector's sub-settings; otherwise the worker's converter gets the
     worker's sub-settings only. `metrics` are the task's metrics; None: they are not shown.
-
-    Raises:
-        ConnectException: a class cannot be found, made or configured.
     """
     metrics = metrics or InstanceMetrics.unread()
     converters = make_converters(worker, settings, plugins, made, metrics)
@@ -139,16 +136,9 @@ def make_converters(
     """Makes and configures the converters of a task: of keys, values and headers; ``made`` closes them.
 
     `metrics` are the task's metrics; None: they are not shown, as for a task's second set of converters.
-
-    Raises:
-        ConnectException: a class cannot be found, made or configured.
     """
     metrics = metrics or InstanceMetrics.unread()
-    key = _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins)
-    value = _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins)
-    header = _chosen(
-        "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
-    )
+    key, value, header = _converters_of(worker, settings, plugins)
     return (
         _converter("key.converter", *key, made, metrics, is_key=True),
         _converter("value.converter", *value, made, metrics, is_key=False),
@@ -157,22 +147,26 @@ def make_converters(
 
 
 def make_recipes(worker: WorkerSettings, settings: ConnectorSettings, plugins: Plugins, connector: str) -> Parts:
-    """The recipes of a task's converters and transforms, for other processes.
-
-    Raises:
-        ConnectException: a class cannot be found.
-    """
-    key = _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins)
-    value = _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins)
-    header = _chosen(
-        "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
-    )
+    """The recipes of a task's converters and transforms, for other processes."""
+    key, value, header = _converters_of(worker, settings, plugins)
     chain = []
     for spec in settings.transforms:
         chosen = None if spec.predicate is None else settings.predicates[spec.predicate]
         predicate = None if chosen is None else InstanceRecipe(chosen.type, dict(chosen.config))
         chain.append(TransformRecipe(spec.alias, InstanceRecipe(spec.type, dict(spec.config)), predicate, spec.negate))
     return Parts(connector, InstanceRecipe(*key), InstanceRecipe(*value), InstanceRecipe(*header), tuple(chain))
+
+
+def _converters_of(
+    worker: WorkerSettings, settings: ConnectorSettings, plugins: Plugins
+) -> tuple[tuple[type, dict[str, object]], ...]:
+    return (
+        _chosen("key.converter", PluginKind.CONVERTER, settings.key_converter, worker.key_converter, plugins),
+        _chosen("value.converter", PluginKind.CONVERTER, settings.value_converter, worker.value_converter, plugins),
+        _chosen(
+            "header.converter", PluginKind.HEADER_CONVERTER, settings.header_converter, worker.header_converter, plugins
+        ),
+    )
 
 
 def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
@@ -205,7 +199,6 @@ def check_worker_converters(worker: WorkerSettings, plugins: Plugins) -> None:
 def _chosen(
     name: str, kind: PluginKind, own: PluginSpec | None, default: ConverterSettings, plugins: Plugins
 ) -> tuple[type, dict[str, object]]:
-    """The class and the settings of a converter."""
     config: Mapping[str, str]
     if own is not None:
         cls, config = own.type, own.config
@@ -240,7 +233,7 @@ def _transforms(settings: ConnectorSettings, made: ExitStack, metrics: InstanceM
         name = f"transforms.{spec.alias}"
         transformation: BaseTransformation = _made(name, spec.type, BaseTransformation)  # type: ignore[type-abstract]
         made.callback(transformation.close)
-        _configure(name, _bound(transformation.configure, spec.config))
+        _configure(name, partial(transformation.configure, dict(spec.config)))
         _monitor(name, transformation, metrics, transformation=spec.alias)
         predicate: Predicate | None = None
         predicate_props: Mapping[str, object] | None = None
@@ -250,15 +243,11 @@ def _transforms(settings: ConnectorSettings, made: ExitStack, metrics: InstanceM
             predicate = _made(name, chosen.type, Predicate)  # type: ignore[type-abstract]
             made.callback(predicate.close)
             predicate_props = chosen.config
-            _configure(name, _bound(predicate.configure, predicate_props))
+            _configure(name, partial(predicate.configure, dict(predicate_props)))
             # One predicate may stand at several transforms, each time as an instance of its own.
             _monitor(name, predicate, metrics, transformation=spec.alias, predicate=chosen.alias)
         stages.append(TransformStage(spec.alias, transformation, predicate, spec.negate, spec.config, predicate_props))
     return stages
-
-
-def _bound(configure: Callable[[Mapping[str, object]], None], config: Mapping[str, object]) -> Callable[[], None]:
-    return lambda: configure(dict(config))
 
 
 def _made(name: str, cls: type, base: type[T]) -> T:
@@ -289,16 +278,6 @@ def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str)
 
 #: Stands for the transactional id of each Spark partition.
 _ID: Final = "penstock-bulk"
-
-
-@dataclass(frozen=True)
-class Chained:
-    """The parts of a task that its bulk work shares."""
-
-    pipeline: SourcePipeline
-    jobs: SparkJobs
-    topics: TopicCreator
-    errors: ErrorHandler
 
 
 def writers_name(worker: Mapping[str, str], host: str) -> str:
@@ -337,7 +316,10 @@ def make_bulk(
     settings: SourceSettings,
     plugins: Plugins,
     runtime: SparkRuntime,
-    chained: Chained,
+    pipeline: SourcePipeline,
+    jobs: SparkJobs,
+    topics: TopicCreator,
+    errors: ErrorHandler,
     *,
     probe: Callable[[str], None],
     exactly_once: bool,
@@ -345,18 +327,8 @@ def make_bulk(
     """The bulk work of a task.
 
     Args:
-        task: The task.
-        worker: The worker's settings.
-        settings: The connector's settings.
-        plugins: Loads the classes.
-        runtime: The Spark session.
-        chained: The objects that it shares with the rest of the task.
-        probe: Called at named points, for kill tests.
         exactly_once: True if the worker's tasks write in transactions; then bulk work does, too, whatever the
             producer's settings.
-
-    Raises:
-        ConfigException: A setting cannot be used.
     """
     config = on_producers_cluster(settings.raw)
     client_id = source_producer_id(*task)
@@ -380,10 +352,10 @@ def make_bulk(
             writers_name(worker.raw, socket.gethostname()),
             runtime,
             worker.spark_settings(),
-            Chain(chained.pipeline, chained.jobs, make_recipes(worker, settings, plugins, task.connector)),
+            Chain(pipeline, jobs, make_recipes(worker, settings, plugins, task.connector)),
             delivery,
-            chained.topics,
-            chained.errors,
+            topics,
+            errors,
             settings.errors_log_include_messages,
             probe_for_executors(probe),
         ),
@@ -403,9 +375,6 @@ def forget_bulk_runs(
     """Removes markers of a connector's runs, where there are any. Waits for the brokers.
 
     Args:
-        worker: The worker's settings.
-        connector: The connector.
-        config: Its settings, placeholders resolved.
         partitions: The source partitions whose runs are forgotten; None: all.
 
     Raises:
@@ -438,25 +407,6 @@ def forget_bulk_runs(
         made.stop()
 
 
-@dataclass(frozen=True)
-class SinkChained:
-    """The parts of a sink task that its bulk work shares.
-
-    Attributes:
-        pipeline: Converters and transforms of the worker.
-        jobs: Compiles plans.
-        consumer: Settings of the task's consumer.
-        errors: Counts failed records.
-        note_topics: Called with the topics that are read.
-    """
-
-    pipeline: SinkPipeline
-    jobs: SparkJobs
-    consumer: ClientSettings
-    errors: ErrorHandler
-    note_topics: Callable[[Sequence[str]], None]
-
-
 def make_bulk_sink(
     user: BulkSinkTask,
     task: ConnectorTaskId,
@@ -464,39 +414,29 @@ def make_bulk_sink(
     settings: SinkSettings,
     plugins: Plugins,
     runtime: SparkRuntime,
-    chained: SinkChained,
+    pipeline: SinkPipeline,
+    jobs: SparkJobs,
+    consumer: ClientSettings,
+    errors: ErrorHandler,
+    note_topics: Callable[[Sequence[str]], None],
     *,
     probe: Callable[[str], None],
 ) -> BulkSinkDriver:
-    """The driver of a bulk sink task.
-
-    Args:
-        user: The user's task.
-        task: Its id.
-        worker: The worker's settings.
-        settings: The connector's settings.
-        plugins: Loads the classes.
-        runtime: The Spark session.
-        chained: The objects that it shares with the rest of the task.
-        probe: Called at named points, for kill tests.
-
-    Raises:
-        ConfigException: A setting cannot be used.
-    """
-    letters = None
+    """The driver of a bulk sink task."""
+    queue = None
     if settings.dlq_topic:
         producer = producer_settings(worker.raw, settings.raw, client_id=dead_letter_producer_id(*task))
-        letters = Letters(
+        queue = DeadLetters(
             DeadLetterSettings(settings.dlq_topic, settings.dlq_replication_factor, settings.dlq_context_headers),
             ColumnSettings.of(producer),
         )
     reading = TopicReading(
         task,
-        dict(chained.consumer.checked().librdkafka),
+        dict(consumer.checked().librdkafka),
         make_recipes(worker, settings, plugins, task.connector),
-        chained.errors.policy,
+        errors.policy,
         settings.frames.join,
-        letters,
+        queue,
     )
     admin = admin_settings(worker.raw, settings.raw, client_id=admin_client_id(*task))
     return BulkSinkDriver(
@@ -504,13 +444,13 @@ def make_bulk_sink(
         BulkSinkServices(
             task,
             runtime,
-            chained.pipeline.in_one_process,
+            pipeline.in_one_process,
             reading,
-            chained.jobs,
+            jobs,
             admin.checked().librdkafka,
-            chained.consumer.librdkafka.get("isolation.level") == "read_committed",
-            chained.errors,
-            chained.note_topics,
+            consumer.librdkafka.get("isolation.level") == "read_committed",
+            errors,
+            note_topics,
             probe,
         ),
     )

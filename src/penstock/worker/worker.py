@@ -29,7 +29,7 @@ from penstock.settings.connector_definitions import CONNECTOR, SINK_RETRY_DELAY,
 from penstock.settings.plugin_classes import changed_code
 from penstock.telemetry import Counter, Metrics
 from penstock.telemetry.metrics import SPARK_RECORDS_TOTAL
-from penstock.worker.backfill.runs import Backfills, BackfillTask
+from penstock.worker.backfills import Backfills, BackfillTask
 from penstock.worker.connector_offsets import ConnectorOffsets
 from penstock.worker.connector_runner import (
     ConnectorRequests,
@@ -57,9 +57,6 @@ class Startup:
     """One start of a connector or task, which succeeds or fails at most once.
 
     Args:
-        attempts: Counts that it began.
-        successes: Counts that it was RUNNING.
-        failures: Counts that it was FAILED before.
         resting: True if it is created PAUSED or STOPPED: its start is counted when it is resumed.
     """
 
@@ -72,7 +69,6 @@ class Startup:
             self._begin()
 
     def reached(self, state: State) -> None:
-        """The connector or task is in this state now."""
         outcome = self._outcomes.get(state)
         if outcome is None or self._ended:
             return
@@ -140,23 +136,9 @@ class WorkerParts:
 
     Attributes:
         worker_id: ``host:port`` of its REST address.
-        plugins: Loads the classes.
-        transformer: Resolves placeholders.
         offset_reader: Makes the reader of a source connector's committed offsets, by its name and resolved settings.
-        make_task: Builds a task's runner.
-        plan_backfill: Plans a backfill of a connector without running it.
-        make_backfill: Builds the task of a backfill.
-        offsets: Reads and changes the committed offsets of connectors.
-        preview: Runs some records through the chain of a configuration.
         settings: The worker's file, to explain the origin of values.
-        spark_up: True if there is a Spark session.
-        spark_trouble: The reason why Spark does not work; None if it works.
         task_stop_timeout_s: ``task.shutdown.graceful.timeout.ms``; each task has its own deadline.
-        connector_stop_timeout_s: The same for each connector.
-        task_gone: Called with each task that was stopped and dropped.
-        metrics: The registry for the worker's counters.
-        connector_metrics: Makes the metrics that an instance of a connector may add to.
-        exactly_once: True if source tasks commit records and offsets in transactions.
     """
 
     worker_id: str
@@ -189,13 +171,7 @@ def _retries_of(name: str, resolved: Mapping[str, str], *, is_sink: bool) -> Ret
 
 
 class Worker:
-    """The connectors and tasks that run in this process.
-
-    Args:
-        parts: Its parts.
-        listener: Receives their states.
-        requests: Serves the requests of connectors.
-    """
+    """The connectors and tasks that run in this process."""
 
     def __init__(self, parts: WorkerParts, listener: StatusListener, requests: ConnectorRequests) -> None:
         self._parts = parts
@@ -225,7 +201,6 @@ class Worker:
 
     @property
     def exactly_once(self) -> bool:
-        """True if source tasks commit records and offsets in transactions."""
         return self._parts.exactly_once
 
     @property
@@ -234,43 +209,28 @@ class Worker:
 
     @property
     def spark_trouble(self) -> str | None:
-        """The reason why Spark does nothing, or None if it works."""
         return self._parts.spark_trouble()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
         """Runs some records through the chain of a configuration and returns the results. Blocks: any thread but the
         herder's.
-
-        Raises:
-            ConnectException: a part of the connector cannot be made, or records cannot be read.
         """
         return self._parts.preview(request)
 
     def plan_backfill(self, asked: BackfillQuestion) -> BackfillPlan:
-        """Plans a backfill: what it reads and writes. Blocks: any thread but the herder's.
-
-        Raises:
-            ConnectException: It is not possible.
-        """
+        """Plans a backfill: what it reads and writes. Blocks: any thread but the herder's."""
         return self._parts.plan_backfill(asked)
 
     def start_backfill(self, request: TaskRequest, plan: BackfillPlan) -> BackfillView:
-        """Starts a backfill in a task of its own.
-
-        Raises:
-            AlreadyExistsException: The connector has one that is running.
-        """
         make = self._parts.make_backfill
         return self.backfills.start(request.id.connector, plan.reads, plan.total, lambda report: make(request, report))
 
     @property
     def connector_stop_timeout_s(self) -> float:
-        """The number of seconds that a connector may take to end before it is abandoned."""
         return self._parts.connector_stop_timeout_s
 
     @property
     def task_stop_timeout_s(self) -> float:
-        """The number of seconds that a task may take to end before it is abandoned."""
         return self._parts.task_stop_timeout_s
 
     def resolve(self, config: Mapping[str, str]) -> dict[str, str]:
@@ -301,8 +261,6 @@ class Worker:
 
         Args:
             name: The connector; no instance of it may be running.
-            resolved: Its settings, placeholders resolved.
-            target: The state to reach after ``initialize``.
             on_put_off: Called on its thread, each time that ``start`` or ``task_configs`` asks to be called again.
 
         Returns:
@@ -359,7 +317,6 @@ class Worker:
         return self._runner(name).transition(target)
 
     def task_plan(self, name: str, max_tasks: int) -> Future[TaskPlan]:
-        """Asks the running instance for its tasks."""
         return self._runner(name).task_plan(max_tasks)
 
     def fail_connector(self, name: str, error: BaseException) -> None:
@@ -397,7 +354,6 @@ class Worker:
         """Starts a task. An error makes it FAILED.
 
         Args:
-            request: The task; no instance of it may be running.
             max_tasks: ``tasks.max`` when it is enforced: a stored configuration may
                 have more tasks than are allowed now.
         """

@@ -29,8 +29,9 @@ from penstock.api import RecordMetadata, SourceFrame, SourceRecord, SourceTask
 from penstock.broker import EmbeddedBroker
 from penstock.errors import ConflictException, TransactionAbortableException
 from penstock.kafka.producer.transaction import fence_zombies
+from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.model import State
-from penstock.worker.connector_offsets import OffsetProducer, WorkerOffsets
+from penstock.worker.connector_offsets import ConnectorOffsets
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
@@ -377,10 +378,10 @@ def test_offsets_and_records_go_to_the_cluster_that_the_producers_are_sent_to(
 # ---------------------------------------------------------------- requests that change offsets
 def changing(
     around: Surroundings, before_commit: Callable[[str], None] = lambda transactional_id: None
-) -> WorkerOffsets:
+) -> ConnectorOffsets:
     """What requests change offsets with; told of the transactional id when its producer is about to commit."""
 
-    def make(connector: str, config: Mapping[str, str], transactional_id: str) -> OffsetProducer:
+    def make(connector: str, config: Mapping[str, str], transactional_id: str) -> TransactionalProducer:
         made = transactional_producer(around.settings.bootstrap_servers[0], transactional_id)
         commit = made.commit
 
@@ -394,7 +395,7 @@ def changing(
     def no_group(*_: object) -> NoReturn:
         raise AssertionError("no sink")
 
-    return WorkerOffsets(around.offsets, no_group, no_group, make, lambda *_: None)
+    return ConnectorOffsets(around.offsets, no_group, no_group, make, lambda *_: None)
 
 
 def test_offsets_that_are_changed_in_a_transaction_are_read_when_that_is_answered(

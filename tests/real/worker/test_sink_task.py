@@ -23,14 +23,15 @@ from penstock.kafka.producer.record_producer import RecordProducer
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.model import ConnectorTaskId, State
-from penstock.worker.errors.reporters import (
+from penstock.worker.errors import (
     DeadLetterQueue,
     DeadLetterSettings,
     ErrorCounts,
+    ErrorHandler,
+    ErrorPolicy,
     ErrorReporter,
     create_topic,
 )
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.fetching import PartitionHolders
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec

@@ -24,8 +24,7 @@ from penstock.model import ConnectorTaskId, State
 from penstock.settings.topics import parse_topic_creation
 from penstock.stores.offset_file import FileOffsetStore
 from penstock.stores.offsets import OffsetReader, connector_offsets
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 from penstock.worker.source.offset_commit import wants_metadata
 from penstock.worker.source.task import SourceServices, SourceTaskRunner
 from penstock.worker.task.bounded_queue import BatchLimits

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 
 import pytest
 from testkit.doubles.control_plane import SINK, SOURCE
+from testkit.waiting import await_true
 from tests.unit.rest.api_client import Api, serving
 
 from penstock.model import ConnectorType
-from penstock.model.payloads import GivenRecord, PreviewLimits
+from penstock.model.payloads import GivenRecord, PreviewLimits, PreviewRequest
 
 PATH = "/connector-plugins/ProbeSource/preview"
 
@@ -40,6 +42,26 @@ def test_records_and_limits_can_be_given(api: Api) -> None:
     (asked,) = api.setup.previews
     assert asked.records == [GivenRecord("t", "k", {"a": 1}, None, 5, {"h": "v"}), GivenRecord("preview")]
     assert asked.limits == PreviewLimits(3, 0.5, 1024 * 1024)
+
+
+def test_a_preview_that_takes_too_long_says_what_it_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    leave = threading.Event()
+
+    def slow(request: PreviewRequest) -> dict[str, object]:
+        request.step("reads the source, and its process gives way to all other work (nice 10)")
+        leave.wait(10)
+        return {}
+
+    with serving(timeout_s=0.5) as api:
+        monkeypatch.setattr(api.setup.worker, "preview", slow)
+        status, message = api.error("POST", PATH, {"config": {"connector.class": SOURCE, "name": "a"}})
+        assert status == 500
+        assert message == (
+            "Request timed out. The worker is currently busy with a preview of connector a, which reads the source, "
+            "and its process gives way to all other work (nice 10). What was begun for it is ended"
+        )
+        await_true(lambda: api.setup.herder.busy_with("a") is None)
+        leave.set()
 
 
 @pytest.mark.parametrize(

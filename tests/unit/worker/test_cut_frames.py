@@ -15,7 +15,7 @@ from penstock.worker.source.batcher import Batcher, TakenBatch, parts_of_frame, 
 from penstock.worker.source.delivery import place_in_source
 from penstock.worker.source.offset_commit import CommitHooks
 from penstock.worker.source.submitted import FramePart, Submission, SubmittedOffsets
-from penstock.worker.source.transaction_boundaries import PieceEnd
+from penstock.worker.source.transaction_boundaries import PartEnd
 from penstock.worker.task.bounded_queue import BatchLimits
 
 PLACE = RecordMetadata("t", 0, 7, None)
@@ -180,7 +180,7 @@ def test_records_of_a_poll_are_cut_by_bytes_too() -> None:
 def test_parts_of_a_frame_wait_for_room_and_none_is_lost() -> None:
     batcher = Batcher(BatchLimits(max_records=2))
     whole = frame(pa.table({"value": [1, 2, 3, 4, 5]}), inner=False)
-    putting = threading.Thread(target=batcher.put, args=(whole, PieceEnd.COMMIT))
+    putting = threading.Thread(target=batcher.put, args=(whole, PartEnd.COMMIT))
     putting.start()
     taken: list[TakenBatch] = []
     while len(taken) < 3:
@@ -188,7 +188,7 @@ def test_parts_of_a_frame_wait_for_room_and_none_is_lost() -> None:
         assert one is not None
         taken.append(one)
     putting.join(10)
-    assert [one.end for one in taken] == [PieceEnd.INSIDE, PieceEnd.INSIDE, PieceEnd.COMMIT]
+    assert [one.end for one in taken] == [PartEnd.INSIDE, PartEnd.INSIDE, PartEnd.COMMIT]
     frames = [one.batch for one in taken]
     assert all(isinstance(one, FramePart) and one.whole is whole for one in frames)
     assert pa.concat_tables(tables([one for one in frames if isinstance(one, SourceFrame)])).equals(whole.data)

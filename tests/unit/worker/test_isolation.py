@@ -28,11 +28,10 @@ from penstock.model import ConnectorTaskId
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA
 from penstock.telemetry import Metrics, Wait, waits
 from penstock.threads import StopEvent
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, message_as_text
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ConsumedMessage, ErrorCounts, ErrorHandler, ErrorPolicy, message_as_text
 from penstock.worker.isolation.process import TaskProcess, isolated
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
-from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
+from penstock.worker.source.transaction_boundaries import PartEnd, TransactionRequests
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import class_name
 
@@ -156,12 +155,12 @@ class TestTransactions:
         requests = TransactionRequests("orders-0")
         task = started(isolated_tasks.BoundedSource, {}, SourceContext(requests))
 
-        def cut(polled: Any) -> list[tuple[int, PieceEnd]]:
-            pieces: Any = requests.pieces(polled)
-            return [(len(piece), end) for piece, end in pieces]
+        def cut(polled: Any) -> list[tuple[int, PartEnd]]:
+            parts: Any = requests.cut(polled)
+            return [(len(part), end) for part, end in parts]
 
-        assert cut(task.poll()) == [(1, PieceEnd.COMMIT), (2, PieceEnd.POLL)]
-        assert cut(task.poll()) == [(1, PieceEnd.COMMIT), (2, PieceEnd.ABORT)]
+        assert cut(task.poll()) == [(1, PartEnd.COMMIT), (2, PartEnd.POLL)]
+        assert cut(task.poll()) == [(1, PartEnd.COMMIT), (2, PartEnd.ABORT)]
         with pytest.raises(ConnectException, match="asks for a commit and for an abort"):
             task.poll()
 

@@ -9,7 +9,7 @@ from penstock.converters.json.converter import JsonConverter
 from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import INT32_SCHEMA, ConnectHeaders, SchemaAndValue, SchemaBuilder, Struct
 from penstock.errors import DataException
-from penstock.worker.errors.reporters import RecordEncoder, message_as_text
+from penstock.worker.errors import RecordEncoder, message_as_text
 
 SCHEMA = SchemaBuilder.struct().field("a", INT32_SCHEMA).build()
 HEADERS = ConnectHeaders().add_string("h", "v").add("n", 7, INT32_SCHEMA).add("none", None)

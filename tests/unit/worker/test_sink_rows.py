@@ -15,8 +15,7 @@ from testkit.waiting import await_true
 from penstock.api import Rows, SinkFrame, TopicPartition, isolate
 from penstock.errors import ConnectException, DataException, RetriableException, ToleranceExceededException
 from penstock.pipeline.batch.batches import SinkBatch
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, message_as_text
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ConsumedMessage, ErrorCounts, ErrorHandler, ErrorPolicy, message_as_text
 from penstock.worker.sink import loop as sink_loop
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 

@@ -11,7 +11,7 @@ from penstock.api import SampleWindow
 from penstock.errors import ConnectException, IllegalWorkerStateException
 from penstock.model import ConnectorTaskId
 from penstock.telemetry import Metrics
-from penstock.worker.errors.tolerance import ErrorPolicy
+from penstock.worker.errors import ErrorPolicy
 from penstock.worker.sink import fetching as sink_threads
 from penstock.worker.source.exactly_once import TransactionSizes
 from penstock.worker.task.plugin_metrics import InstanceMetrics

@@ -507,7 +507,7 @@ class ConnectWorker(ABC, Generic[W]):
         # meantime.
         from penstock.pipeline.spark.jvm import choose_memory_pool
         from penstock.pipeline.spark.session import SparkRuntime
-        from penstock.worker.backfill.planning import BackfillPlanner
+        from penstock.worker.backfill_tasks import BackfillPlanner
         from penstock.worker.preview.previewer import Previewer
         from penstock.worker.task_builder import TaskBuilder
         from penstock.worker.task_parts import check_worker_converters

@@ -57,7 +57,7 @@ from penstock.worker.bulk.runs import (
     told,
 )
 from penstock.worker.bulk.shipping import own_path, packed, probe_executors, shipped
-from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.errors import ErrorHandler
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,22 +67,14 @@ if TYPE_CHECKING:
 
 
 class Executors:
-    """The executors of the sessions that a task has.
-
-    Args:
-        runtime: The Spark session.
-    """
+    """The executors of the sessions that a task has."""
 
     def __init__(self, runtime: SparkRuntime) -> None:
         self._runtime = runtime
         self._probed: int | None = None
 
     def probe(self, session: SparkSession, payload: bytes) -> None:
-        """Probes the executors of a session once. Thread: the job's.
-
-        Raises:
-            ConnectException: An executor cannot do the work; the message names the remedy.
-        """
+        """Probes the executors of a session once. Thread: the job's."""
         generation = self._runtime.generation
         if self._probed != generation:
             probe_executors(session, payload, own_path(), max(1, self._runtime.parallelism))
@@ -91,13 +83,7 @@ class Executors:
 
 @dataclass(frozen=True)
 class JobFailure:
-    """A job that has failed.
-
-    Attributes:
-        message: The description of the failure.
-        partition: The Spark partition whose attempt ended the job, if known.
-        again: True if another job is tried.
-    """
+    """A job that has failed."""
 
     message: str
     partition: int | None
@@ -108,9 +94,7 @@ def judged(error: Exception, tries: AttemptCounter, dealt: int) -> JobFailure:
     """Decides between another job and failing the task.
 
     Args:
-        error: The error of the job.
         tries: The count of jobs; this call adds the failed one.
-        dealt: The number of rows that were handled so far.
 
     Raises:
         Exception: The error itself, if no other job can help and the error needs no explanation.
@@ -151,12 +135,7 @@ class BulkServices:
 
     Attributes:
         group: The name under which this worker, or its group, writes.
-        runtime: The Spark session.
         conf: The worker's ``spark.*`` properties.
-        chain: The chain of the rows.
-        delivery: The destination of the rows.
-        topics: Makes topics, for this task.
-        errors: Handles failed records.
         include_messages: True if the log shows records.
         probe: Called at named points, for kill tests; executors get it, too.
     """
@@ -174,24 +153,14 @@ class BulkServices:
 
 @dataclass(frozen=True)
 class Finished:
-    """A run that is in Kafka.
-
-    Attributes:
-        totals: The counts of its records and bytes.
-        partitions: The number of its Spark partitions.
-    """
+    """A run that is in Kafka."""
 
     totals: Totals
     partitions: int
 
 
 class BulkEngine:
-    """The bulk work of one task.
-
-    Args:
-        task: The task.
-        services: Its services.
-    """
+    """The bulk work of one task."""
 
     def __init__(self, task: ConnectorTaskId, services: BulkServices) -> None:
         self._task = task
@@ -219,10 +188,8 @@ class BulkEngine:
         """Does one run, or its rest; blocks until it is done.
 
         Args:
-            frame: The run.
             offsets: The committed offsets, with those of all records that were polled before the run.
             ended: True if the task is to pause or to end; called twice a second.
-            tell: Receives the progress.
 
         Returns:
             The result; None if it was cancelled: the next call continues it.
@@ -267,9 +234,6 @@ class BulkEngine:
         """Removes the markers of the connector's runs whose offsets are committed: they are of no further use.
 
         They are markers of this task, or of a killed one.
-
-        Args:
-            offsets: The committed offsets.
         """
         if self._log is None:
             return

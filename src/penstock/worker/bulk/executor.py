@@ -14,14 +14,13 @@ Thread: the main thread of a Python worker of Spark. A process works on one part
 
 from __future__ import annotations
 
-import random
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -62,8 +61,7 @@ from penstock.worker.bulk.runs import (
     part_ends,
     text_of,
 )
-from penstock.worker.errors.reporters import ErrorCounts, FailedRecord, failure_text
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorHandler, ErrorPolicy, ErrorReporter, FailedRecord, failure_text
 from penstock.worker.source.batcher import TakenBatch
 from penstock.worker.source.delivery import BatchPipeline, SourceConverter
 from penstock.worker.source.submitted import FramePart
@@ -93,10 +91,8 @@ class PlannedPath:
     """Rows that a compiled plan has made bytes of.
 
     Attributes:
-        shape: The shape of the query's rows.
         places: The steps in which errors arise.
         carried: Names of the columns of the query other than keys and values.
-        parts: Makes the header converter.
     """
 
     shape: Shape
@@ -105,7 +101,6 @@ class PlannedPath:
     parts: Parts
 
     def pipeline(self) -> BatchPipeline:
-        """Returns the pipeline that makes batches of such rows."""
         return _Planned(self, HeaderWriter(self.parts.header_converter()))
 
 
@@ -131,7 +126,6 @@ class RowPath:
     """Rows as the query gives them, which go record by record through transforms and converters.
 
     Attributes:
-        parts: Makes the converters and transforms.
         leaves_headers: True if the rows keep their headers as bytes.
     """
 
@@ -139,7 +133,6 @@ class RowPath:
     leaves_headers: bool = False
 
     def pipeline(self) -> BatchPipeline:
-        """Returns the pipeline that makes batches of such rows."""
         key, value = self.parts.converters()
         spec = PipelineSpec(
             key, value, self.parts.header_converter(), self.parts.transforms(), self.parts.connector, without_spark=True
@@ -180,7 +173,6 @@ class MessageTarget:
 
     Attributes:
         producer: Settings of the producer; a transactional id is added.
-        transactions: True if it has one.
         stops_at_failure: True if the first failed record ends the partition.
         markers: The topic of the markers.
         log: Settings of that topic's clients.
@@ -204,12 +196,7 @@ class PartitionWork:
     """The function of ``mapInArrow``: writes the rows of one Spark partition; gives none.
 
     Attributes:
-        key: The run.
         frame: The properties that all rows share; without data.
-        path: The path of the rows.
-        delivery: The destination of the rows.
-        policy: The policy for failed records.
-        probe: Called at named points, for kill tests.
     """
 
     key: RunKey
@@ -243,30 +230,10 @@ class PartitionWork:
         batches: Iterator[pa.RecordBatch],
         cluster: Callable[[MessageTarget], BulkClients] | None = None,
     ) -> None:
-        """Writes the rows of one partition that its marker does not cover.
-
-        Args:
-            partition: The Spark partition.
-            batches: All its rows.
-            cluster: Opens Kafka; None: the real one.
-        """
+        """Writes the rows of one partition that its marker does not cover."""
         with _Attempt(self, partition, (cluster or _cluster)(self.delivery)) as attempt:
             if not attempt.marker.done:
                 attempt.run(batches)
-
-
-class MarkerLog(Protocol):
-    """The part of ``MadeLog`` that is needed here."""
-
-    @property
-    def topic(self) -> str:
-        """The topic's name."""
-
-    def read_to_end(self, timeout_s: float) -> None:
-        """Waits until all is handed over that is there now."""
-
-    def write(self, entries: Sequence[tuple[bytes, bytes | None]], timeout_s: float) -> None:
-        """Writes records; on return they are stored."""
 
 
 @dataclass(frozen=True)
@@ -274,13 +241,11 @@ class BulkClients:
     """Kafka, as an attempt uses it.
 
     Attributes:
-        log: The topic of the markers.
-        markers: Its contents.
         producer: Makes the producer of an attempt, by its name: a ``TransactionalProducer`` if its settings have an
             id, else a ``ColumnProducer``.
     """
 
-    log: MarkerLog
+    log: MadeLog
     markers: Markers
     producer: Callable[[ColumnSettings, str, bool], Any]
 
@@ -319,17 +284,6 @@ class _Counts:
 
 
 class _Attempt:
-    """One attempt at a partition.
-
-    Args:
-        work: The work.
-        partition: The Spark partition.
-        cluster: Kafka.
-
-    Attributes:
-        marker: The progress of the partition.
-    """
-
     def __init__(self, work: PartitionWork, partition: int, cluster: BulkClients) -> None:
         self._work, self._partition, self._log = work, partition, cluster.log
         self._name = f"{work.key.connector} (run {work.key.run}, Spark partition {partition})"
@@ -357,14 +311,7 @@ class _Attempt:
             raise
         self.marker = cluster.markers.of(work.key).get(partition, Marker())
         self._creator = TopicCreator(self._name, work.delivery.topics, _LaterAdmin(self))
-        self._errors = ErrorHandler(
-            work.policy,
-            [_Examples(self)],
-            counts=ErrorCounts(),
-            clock=lambda: int(time.time() * 1000),
-            random=random.random,
-            owner=self._name,
-        )
+        self._errors = ErrorHandler(work.policy, [_Examples(self)], owner=self._name)
         self._converter = SourceConverter(self._name, work.path.pipeline(), self._errors)
 
     def __enter__(self) -> _Attempt:
@@ -494,7 +441,6 @@ class _Attempt:
                 return
 
     def _check(self) -> None:
-        """Raises Kafka's error for a refused record, if it ends the partition."""
         with self._lock:
             refused = self._refused
         if refused is None:
@@ -549,8 +495,6 @@ class _LaterAdmin:
 
 
 class _Receipts:
-    """Reports the records that Kafka refused."""
-
     def __init__(self, attempt: _Attempt) -> None:
         self._attempt = attempt
 
@@ -565,17 +509,9 @@ class _Receipts:
             self._attempt.delivered(failures)
 
 
-class _Examples:
-    """Remembers some failed records for the marker."""
-
+class _Examples(ErrorReporter):
     def __init__(self, attempt: _Attempt) -> None:
         self._attempt = attempt
 
     def report(self, failed: FailedRecord) -> None:
         self._attempt.failed(failed)
-
-    def await_reports(self, partitions: object, timeout_s: float) -> bool:
-        return True
-
-    def close(self) -> None:
-        """See ``ErrorReporter``."""

@@ -53,13 +53,7 @@ _SHUFFLE: Final = re.compile(r"(?<!Broadcast)Exchange ")
 
 @dataclass(frozen=True)
 class Chain:
-    """The steps that the rows go through.
-
-    Attributes:
-        pipeline: The task's pipeline, for the steps of its plan.
-        jobs: Compiles them.
-        parts: The recipes from which executors make the rest.
-    """
+    """The steps that the rows go through."""
 
     pipeline: SourcePipeline
     jobs: SparkJobs
@@ -72,8 +66,6 @@ class Planned:
 
     Attributes:
         rows: The rows for executors; lazy. Ends with the column ``HASH``.
-        path: The path of the rows on executors.
-        partitions: The number of its Spark partitions.
     """
 
     rows: DataFrame
@@ -85,7 +77,6 @@ def run_session(session: SparkSession, cores: int) -> SparkSession:
     """A session with the settings and views of another one, whose queries have the same partitions on every cluster.
 
     Args:
-        session: A classic session.
         cores: The number of cores by which Spark divides data without partitions of its own.
 
     Raises:
@@ -188,16 +179,7 @@ _NOT_REPEATABLE: Final = (
 
 
 def check_repeatable(data: DataFrame, again: Any, run: str) -> None:
-    """Refuses a query that gives other rows when it is made again, as far as that can be seen.
-
-    Args:
-        data: The query.
-        again: Makes it again.
-        run: The run, for messages.
-
-    Raises:
-        ConnectException: It does.
-    """
+    """Refuses a query that gives other rows when it is made again, as far as that can be seen."""
     first: Any = data._jdf
     plan = first.queryExecution().optimizedPlan()
     text = plan.canonicalized().toString()
@@ -231,15 +213,7 @@ _PATIENCE_S: Final = 5.0
 
 
 def written_rows(session: SparkSession, work: RangeWork, payload: bytes, jobs: SparkJobs, what: str) -> DataFrame:
-    """The query that writes ranges: a column ``answer``, a row for each range; lazy.
-
-    Args:
-        session: The run's session.
-        work: Writes the ranges.
-        payload: The work, packed.
-        jobs: Compiles the plan.
-        what: The work, for messages.
-    """
+    """The query that writes ranges: a column ``answer``, a row for each range; lazy."""
     count = len(work.ranges)
     rows = session.range(0, count, 1, count)
     made = None
@@ -300,11 +274,6 @@ def open_ranges(
 def checked_plan(given: Sequence[TopicRange], planned: object, task: str) -> list[TopicRange]:
     """Returns the ranges that a task has planned, in order.
 
-    Args:
-        given: The ranges that it was given.
-        planned: Its answer.
-        task: Its class, for messages.
-
     Raises:
         ConnectException: The answer is not a list of ranges that follow each other, starting at the first offsets.
 
@@ -344,11 +313,6 @@ def ends_of_ranges(ranges: Sequence[TopicRange]) -> dict[TopicPartition, int]:
 
 def told_ranges(done: int, ranges: Sequence[TopicRange], seconds: float) -> Progress:
     """The progress of a job.
-
-    Args:
-        done: The number of its written ranges.
-        ranges: All of them.
-        seconds: Its running time.
 
     >>> ranges = [TopicRange("t", 0, at, at + 100_000) for at in range(0, 400_000, 100_000)]
     >>> told_ranges(2, ranges, 10.0).text

@@ -11,20 +11,19 @@ Thread: the main thread of a Python worker of Spark.
 from __future__ import annotations
 
 import pickle
-import random
 import time
 import uuid
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.api import SinkFrame, TopicPartition, ValueForm
 from penstock.api.bulk import BulkSinkTask, TopicRange
-from penstock.clients.reader import Fetched, RecordReader
+from penstock.clients.reader import RecordReader
 from penstock.errors import ConnectException, IllegalWorkerStateException, KafkaRetriableException
 from penstock.kafka.consumer.consumer import FetchedChunk
 from penstock.kafka.producer.record_producer import RecordProducer
@@ -36,16 +35,17 @@ from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.plan.chain import GroupOutcome
 from penstock.worker.bulk.runs import EXAMPLES, AttemptFailedException, Failure, is_final, text_of
 from penstock.worker.bulk.shipping import Parts
-from penstock.worker.errors.reporters import (
+from penstock.worker.errors import (
     DeadLetterQueue,
     DeadLetterSettings,
     ErrorCounts,
+    ErrorHandler,
+    ErrorPolicy,
     ErrorReporter,
     FailedRecord,
     failure_text,
     message_as_text,
 )
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.sink.deliveries import SinkDelivery, message_at
 from penstock.worker.sink.fetching import MessageConverter
@@ -58,34 +58,9 @@ _PATIENCE_S: Final = 60.0
 _SLICE_S: Final = 1.0
 
 
-class RangeReader(Protocol):
-    """The part of ``RecordReader`` that is needed here."""
-
-    def assign(self, positions: Mapping[TopicPartition, int]) -> None:
-        """Starts reading these partitions."""
-
-    def fetch(self, timeout_s: float) -> list[Fetched]:
-        """The records that have arrived."""
-
-    def at_end(self, place: TopicPartition) -> bool:
-        """True if all records of a partition were fetched."""
-
-    @property
-    def trouble(self) -> str | None:
-        """The error of the connection."""
-
-    def close(self) -> None:
-        """Releases the client."""
-
-
 @dataclass(frozen=True)
-class Letters:
-    """The dead letter queue of the connector.
-
-    Attributes:
-        settings: Its topic, which is there.
-        producer: Settings of the producer.
-    """
+class DeadLetters:
+    """The dead letter queue of the connector."""
 
     settings: DeadLetterSettings
     producer: ColumnSettings
@@ -96,12 +71,9 @@ class TopicReading:
     """The way from a topic to frames.
 
     Attributes:
-        task: The task.
         consumer: Settings of the client; librdkafka's names.
-        parts: Makes converters and transforms.
-        policy: The policy for failed records.
         join: True if values of different schemas that one column can hold are one frame.
-        letters: The dead letter queue for failed messages; None: there is none.
+        dead_letters: The queue for failed messages; None: there is none.
     """
 
     task: ConnectorTaskId
@@ -109,10 +81,9 @@ class TopicReading:
     parts: Parts
     policy: ErrorPolicy
     join: bool = False
-    letters: Letters | None = None
+    dead_letters: DeadLetters | None = None
 
     def pipeline(self) -> SinkPipeline:
-        """Converters and transforms, which run without a session."""
         key, value = self.parts.converters()
         nothing: Any = None  # no_session: no job is ever run
         spec = PipelineSpec(
@@ -129,15 +100,14 @@ class TopicReading:
         )
         return SinkPipeline(nothing, spec, nothing)
 
-    def reader(self) -> RangeReader:
+    def reader(self) -> RecordReader:
         return RecordReader(self.consumer, name=f"{self.task.connector} task {self.task.task}")
 
     def reporters(self, counts: ErrorCounts) -> list[ErrorReporter]:
-        """The reporters of failed records, in addition to the worker's log."""
-        if self.letters is None:
+        if self.dead_letters is None:
             return []
-        producer = RecordProducer(self.letters.producer, name=f"dead letter queue of {self.task}")
-        return [DeadLetterQueue(self.letters.settings, self.task, producer, counts)]
+        producer = RecordProducer(self.dead_letters.producer, name=f"dead letter queue of {self.task}")
+        return [DeadLetterQueue(self.dead_letters.settings, self.task, producer, counts)]
 
 
 def _no_session() -> NoReturn:
@@ -149,13 +119,9 @@ class RangeAnswer:
     """The outcome of a range.
 
     Attributes:
-        range: The range, with the attempt.
         file: The result of the task's ``write``.
         read: The number of messages read.
         rows: The number of rows given to ``write``.
-        nbytes: Bytes of keys and values.
-        counts: The counters of failed records.
-        examples: Descriptions of some failed records.
     """
 
     range: TopicRange
@@ -185,13 +151,7 @@ def _received(ahead: PlanAhead, batches: Iterator[pa.RecordBatch]) -> Iterator[G
 
 @dataclass(frozen=True)
 class RangeFetch:
-    """The function of ``mapInArrow`` in front of a plan: gets the places of ranges, gives their messages laid out.
-
-    Attributes:
-        ranges: All ranges of the job.
-        reading: Sorts messages.
-        ahead: The plan.
-    """
+    """The function of ``mapInArrow`` in front of a plan: gets the places of ranges, gives their messages laid out."""
 
     ranges: tuple[TopicRange, ...]
     reading: TopicReading
@@ -224,9 +184,6 @@ class RangeWork:
 
     Attributes:
         task: The user's task, as ``start`` has left it.
-        ranges: All ranges of the job.
-        reading: Converts messages to frames.
-        probe: Called at named points, for kill tests.
         ahead: The plan in front; it gets the rows of that then, one range in each Spark partition. None: there is none.
     """
 
@@ -266,8 +223,6 @@ class RangeWork:
         """Writes one range.
 
         Args:
-            place: Its place among the ranges.
-            reading: Stands in for the work's own in tests.
             received: Its messages after the plan; None: they are fetched.
         """
         one = replace(self.ranges[place], attempt=uuid.uuid4().hex[:12])
@@ -292,8 +247,6 @@ class _Totals:
 
 
 class _Frames:
-    """The frames of a range."""
-
     def __init__(self, one: TopicRange, reading: TopicReading, received: Iterator[GivenMessages] | None) -> None:
         self._range, self._reading = one, reading
         self._received = received
@@ -306,8 +259,6 @@ class _Frames:
             reading.policy,
             [examples, *self._reporters] if self._reporters or reading.policy.log_enable else [],
             counts=self._counts,
-            clock=lambda: int(time.time() * 1000),
-            random=random.random,
             owner=str(reading.task),
         )
         self._errant = ErrantRecords(self._errors, DeliveredMessages(dict), message_as_text)
@@ -400,8 +351,6 @@ def messages_of(one: TopicRange, reading: TopicReading, patience_s: float | None
     """The messages of a range, some thousand at once, as ``CONSUMED_SCHEMA``.
 
     Args:
-        one: The range.
-        reading: Makes the client.
         patience_s: The longest time without a message.
 
     Raises:
@@ -422,7 +371,7 @@ def messages_of(one: TopicRange, reading: TopicReading, patience_s: float | None
         reader.close()
 
 
-def _fetched(one: TopicRange, reader: RangeReader, patience_s: float) -> Iterator[pa.Table]:
+def _fetched(one: TopicRange, reader: RecordReader, patience_s: float) -> Iterator[pa.Table]:
     position, deadline = one.start, time.monotonic() + patience_s
     while position < one.end:
         chunks = reader.fetch(_SLICE_S)
@@ -456,9 +405,7 @@ def placed(table: pa.Table, place: TopicPartition) -> pa.Table:
     return pa.Table.from_arrays(made, schema=CONSUMED_SCHEMA)
 
 
-class _Examples:
-    """Remembers some failed records, for the worker's log."""
-
+class _Examples(ErrorReporter):
     def __init__(self, task: str, found: list[str], policy: ErrorPolicy) -> None:
         self._task, self._found, self._policy = task, found, policy
 
@@ -466,9 +413,3 @@ class _Examples:
         if self._policy.log_enable and len(self._found) < EXAMPLES:
             text = failure_text(self._task, failed, self._policy.log_include_messages)
             self._found.append(f"{text} {failed.error.exception_class}: {failed.error.message}")
-
-    def await_reports(self, partitions: Sequence[TopicPartition] | None, timeout_s: float) -> bool:
-        return True
-
-    def close(self) -> None:
-        """See ``ErrorReporter``."""

@@ -59,13 +59,7 @@ class NotRepeatableException(ConnectException):
 # ------------------------------------------------------------------------------------------------------------- names
 @dataclass(frozen=True)
 class RunKey:
-    """The name of a run.
-
-    Attributes:
-        group: Of the workers.
-        connector: The connector.
-        run: The author's name of it.
-    """
+    """The name of a run."""
 
     group: str
     connector: str
@@ -99,11 +93,8 @@ class Marker:
     Attributes:
         rows: The number of handled rows of the query, starting at the first.
         sent: Records in Kafka for these rows.
-        nbytes: Bytes of their keys and values.
         failed: Rows that were left out because they failed.
         digest: The digest of the rows, to detect a query that returns different ones.
-        done: True if these are all rows of the partition.
-        examples: Descriptions of some failed rows.
     """
 
     rows: int = 0
@@ -123,7 +114,6 @@ class RunPlan:
     """The terms with which a run was begun.
 
     Attributes:
-        partitions: The number of Spark partitions of its query.
         cores: The number of cores by which Spark divided data without partitions of its own.
         source_partition: The frame's, as JSON.
         start: The committed offset that it follows, as JSON; "null" for none.
@@ -205,8 +195,6 @@ class Markers:
         """The tombstones that remove runs of a connector.
 
         Args:
-            group: Of the workers.
-            connector: The connector.
             partitions: The source partitions, as JSON, whose runs go; None: all of them.
         """
         with self._lock:
@@ -235,7 +223,6 @@ def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
     """Decides if the markers that a run finds are its own.
 
     Args:
-        run: Its name.
         stored: The plan of an earlier run of this name; None: there was none.
         now: The plan of this run. Its partitions are not compared here, see ``same_partitions``.
 
@@ -274,7 +261,6 @@ def is_over(plan: RunPlan, committed: str) -> bool:
     """True if the offset of a run is committed, so that its markers are of no further use.
 
     Args:
-        plan: The terms of the run.
         committed: The committed offset of its source partition, as JSON.
 
     >>> is_over(RunPlan(8, 2, "p", "1", "2"), "2"), is_over(RunPlan(8, 2, "p", "1", "2"), "1")
@@ -298,11 +284,7 @@ def canonical(values: Mapping[str, object] | None) -> str:
 
 
 def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
-    """Refuses a run whose query has other Spark partitions than at its start.
-
-    Raises:
-        NotRepeatableException: It has.
-    """
+    """Refuses a run whose query has other Spark partitions than at its start."""
     if stored.partitions != partitions:
         raise NotRepeatableException(
             f"The run '{run.run}' was begun with {stored.partitions} Spark partitions, and its query has {partitions} "
@@ -314,12 +296,7 @@ def same_partitions(run: RunKey, stored: RunPlan, partitions: int) -> None:
 # ------------------------------------------------------------------------------------------------------- transactions
 @dataclass(frozen=True)
 class PartLimits:
-    """The size of one transaction.
-
-    Attributes:
-        rows: The most rows of the query.
-        seconds: The longest time that it should be open for.
-    """
+    """The size of one transaction."""
 
     rows: int = PART_ROWS
     seconds: float = _PART_S
@@ -338,10 +315,6 @@ def part_ends(limits: PartLimits, *, rows: int, following: int, open_s: float, w
     """True if a transaction is to be committed before more rows go into it.
 
     Args:
-        limits: Its limits.
-        rows: The number of rows in it.
-        following: The rows that come next.
-        open_s: The time since it was opened.
         waited_s: The wait for the last rows; the next ones may take as long.
 
     >>> part_ends(PartLimits(), rows=195_000, following=10_000, open_s=3.0, waited_s=0.1)
@@ -355,13 +328,7 @@ def part_ends(limits: PartLimits, *, rows: int, following: int, open_s: float, w
 
 
 class Skipping:
-    """The rows of a Spark partition that were handled before.
-
-    Args:
-        run: The run, for messages.
-        partition: The Spark partition.
-        marker: Its progress.
-    """
+    """The rows of a Spark partition that were handled before."""
 
     def __init__(self, run: RunKey, partition: int, marker: Marker) -> None:
         self._run = run
@@ -434,11 +401,7 @@ class AttemptCounter:
     _rows: int = field(default=-1, init=False)
 
     def again(self, rows: int) -> bool:
-        """Notes that a job has failed; True if another one is tried.
-
-        Args:
-            rows: The number of rows handled so far.
-        """
+        """Notes that a job has failed; True if another one is tried."""
         self.count = 1 if rows > self._rows >= 0 else self.count + 1
         self._rows = rows
         return self.count < self.most
@@ -447,12 +410,7 @@ class AttemptCounter:
 # ---------------------------------------------------------------------------------------------------------- progress
 @dataclass(frozen=True)
 class Totals:
-    """The counts of a run.
-
-    Attributes:
-        partitions: Spark partitions that are done.
-        rows, sent, nbytes, failed: See ``Marker``.
-    """
+    """The counts of a run."""
 
     partitions: int = 0
     rows: int = 0
@@ -474,13 +432,6 @@ class Totals:
 
 def told(run: str, plan: int, began: Totals, now: Totals, seconds: float) -> Progress:
     """The progress of a run.
-
-    Args:
-        run: Its name.
-        plan: The number of its Spark partitions.
-        began: The totals before this job.
-        now: The totals now.
-        seconds: The running time of the job.
 
     >>> told("first", 8, Totals(2, 100), Totals(4, 300_100, 300_000, 69_000_000), 3.0).text
     "run 'first': 300,000 records, 69.0 MB, 100,000/s, some 6 s left"
@@ -509,9 +460,7 @@ class Failure:
     """The end of an attempt at a partition.
 
     Attributes:
-        partition: The Spark partition.
         final: True if another attempt would end the same way.
-        message: The description of the failure.
     """
 
     partition: int

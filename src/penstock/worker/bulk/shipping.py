@@ -46,13 +46,7 @@ class TransformRecipe:
 
 @dataclass(frozen=True)
 class Parts:
-    """The recipes of the parts of a task.
-
-    Attributes:
-        connector: The connector's name.
-        key, value, header: The converters.
-        chain: The transforms.
-    """
+    """The recipes of the parts of a task."""
 
     connector: str
     key: InstanceRecipe
@@ -91,11 +85,7 @@ def probe_for_executors(probe: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def packed(work: object, what: str) -> bytes:
-    """Work as bytes.
-
-    Raises:
-        ConnectException: It cannot be sent.
-    """
+    """Work as bytes."""
     try:
         return pickle.dumps(work, 5)
     except Exception as error:
@@ -112,7 +102,6 @@ def shipped(payload: bytes, path: Sequence[str]) -> Callable[[Iterator[pa.Record
     It is sent by value and imports its modules on the executor, so that an executor without Penstock can report that.
 
     Args:
-        payload: The work.
         path: Where the worker's classes are imported from.
     """
     archive = ARCHIVE
@@ -138,9 +127,6 @@ def probe_executors(session: SparkSession, payload: bytes, path: Sequence[str], 
     """Checks that executors have this Penstock, and can make the parts of the work.
 
     Args:
-        session: Runs one small job.
-        payload: The work.
-        path: See ``shipped``.
         cores: The least number of Python workers to check.
 
     Raises:
@@ -196,11 +182,6 @@ _OTHER_SPARK: Final = re.compile(r"InvalidClassException|serialVersionUID|NoSuch
 
 def cannot_run(text: str, spark: str, python: Sequence[int]) -> str:
     """The message about executors that have failed to run any Python.
-
-    Args:
-        text: Spark's error.
-        spark: The worker's version of Spark.
-        python: Its version of Python.
 
     >>> print(cannot_run("No module named 'pyarrow'", "4.3.0", [3, 13]))
     Spark's executors cannot run Python for bulk work: No module named 'pyarrow'. They need Python 3.13 with PyArrow \
@@ -282,9 +263,6 @@ def pack(target: Path, more: Sequence[Path] = ()) -> list[str]:
     Args:
         target: A file whose name ends with .tar.gz or .tgz.
         more: Files and folders of modules, for the archive's top.
-
-    Returns:
-        The names of the distributions in it.
 
     Raises:
         ConnectException: The name is another, or something cannot be read or written.

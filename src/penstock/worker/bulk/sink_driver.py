@@ -44,7 +44,7 @@ from penstock.worker.bulk.planning import (
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
 from penstock.worker.bulk.runs import AttemptCounter, Totals
 from penstock.worker.bulk.shipping import packed, probe_for_executors
-from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.errors import ErrorHandler
 from penstock.worker.sink.queues import SinkCounts
 
 if TYPE_CHECKING:
@@ -69,15 +69,9 @@ class BulkSinkServices:
     """The parts that a task's bulk work needs.
 
     Attributes:
-        task: The task.
-        runtime: The Spark session.
         why_not: The reason why executors cannot read messages; None if they can.
-        reading: Converts messages to frames, on executors.
-        jobs: Compiles the plan in front of what executors write.
         admin: Settings of the admin client; librdkafka's names.
         committed_only: True if messages of uncommitted transactions are not read.
-        errors: Counts failed records.
-        note_topics: Called with the topics that are read.
         probe: Called at named points, for kill tests; executors get one, too.
     """
 
@@ -101,8 +95,6 @@ class Around:
         positions: The next offsets of the assigned partitions.
         delivered: Called with the written offsets, which are committed next.
         ended: True if the task is to pause or to end.
-        tell: Receives the progress.
-        counts: The task's counters.
     """
 
     positions: Callable[[], Mapping[TopicPartition, int]]
@@ -128,12 +120,7 @@ class _Job:
 
 
 class BulkSinkDriver(SinkTask):
-    """One bulk sink task.
-
-    Args:
-        task: The user's task.
-        services: Its services.
-    """
+    """One bulk sink task."""
 
     def __init__(self, task: BulkSinkTask, services: BulkSinkServices) -> None:
         self.task = task
@@ -170,11 +157,6 @@ class BulkSinkDriver(SinkTask):
         self.task.initialize(context)
 
     def start(self, props: Mapping[str, str]) -> None:
-        """See ``Task``.
-
-        Raises:
-            ConnectException: The task's messages cannot leave the worker.
-        """
         if self._services.why_not is not None:
             raise ConnectException(
                 f"{type(self.task).__name__} has Spark's executors convert messages, and {self._services.why_not}. "

@@ -109,8 +109,6 @@ class Channel:
 
     Args:
         connection: A connected stream socket; closed with the channel.
-        handle: Serves the calls of the other side, by name and arguments.
-        side: Distinguishes the lanes of the two sides.
         lane_threads: True if each lane of the other side gets a thread; else one thread serves all lanes in which no
             thread waits.
     """
@@ -171,11 +169,7 @@ class Channel:
                     self._lanes.pop(lane, None)
 
     def notify(self, name: str, *args: Any) -> None:
-        """Sends a message to the other side, in order with the calls of this thread; does not wait.
-
-        Raises:
-            ChannelClosed: The other side has gone.
-        """
+        """Sends a message to the other side, in order with the calls of this thread; does not wait."""
         self._send(_NOTICE, self.lane, 0, name, args)
 
     def hang_up(self) -> None:

@@ -51,7 +51,7 @@ from penstock.api import (
 )
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
-from penstock.pipeline.batch.transfer import frame_of, table_bytes
+from penstock.pipeline.batch.transfer import crossing_frame, described, frame_of, table_bytes
 from penstock.telemetry import Stack
 from penstock.telemetry.waits import stacks
 from penstock.threads import StopEvent
@@ -85,10 +85,6 @@ class _Offsets(OffsetStorageReader):
 
 class ChildSourceTaskContext(SourceTaskContext):
     """The context of a source task.
-
-    Args:
-        channel: The channel to the worker.
-        frames: True if the task returns frames.
 
     Attributes:
         requests: The task's requests for its transactions, collected until ``poll`` returns; None before it asks for a
@@ -127,9 +123,6 @@ class ChildSourceTaskContext(SourceTaskContext):
         return self._metrics
 
     def spark(self) -> SparkSession:
-        """See ``SourceTaskContext``. Raises ``IllegalWorkerStateException``: the session is in the worker's process."""
-        from penstock.worker.isolation.child import NO_SPARK
-
         raise IllegalWorkerStateException(NO_SPARK)
 
 
@@ -160,9 +153,6 @@ class ChildSinkTaskContext(SinkTaskContext):
         self._channel.call("progress", done, total, unit)
 
     def spark(self) -> SparkSession:
-        """See ``SinkTaskContext``. Raises ``IllegalWorkerStateException``: the session is in the worker's process."""
-        from penstock.worker.isolation.child import NO_SPARK
-
         raise IllegalWorkerStateException(NO_SPARK)
 
     def timeout(self, timeout_ms: int) -> None:
@@ -237,13 +227,9 @@ class _Reporter(ErrantRecordReporter):
         return self._reported("report", record, error)
 
     def report_rows(self, frame: SinkFrame, error: BaseException) -> Future[None]:
-        from penstock.pipeline.batch.transfer import crossing_frame
-
         return self._reported("report_rows", crossing_frame(frame), error)
 
     def _reported(self, what: str, content: object, error: BaseException) -> Future[None]:
-        from penstock.pipeline.batch.transfer import described
-
         number = next(self._numbers)
         future: Future[None] = Future()
         # Before it is sent: the worker may say at once that it is stored.
@@ -395,7 +381,6 @@ class TaskHost:
         self._methods["call_by_clock"] = self._call_by_clock
 
     def handle(self, name: str, args: tuple[Any, ...]) -> Any:
-        """Calls a method of this object, or else of the task."""
         own = self._methods.get(name)
         return own(*args) if own is not None else getattr(self._task, name)(*args)
 
@@ -459,8 +444,8 @@ class TaskHost:
         if self._context.requests is None or not is_known:
             return []
         ends, count = [], 0
-        for piece, end in self._context.requests.pieces(polled or None):
-            count += 0 if isinstance(piece, SourceFrame) else len(piece)
+        for part, end in self._context.requests.cut(polled or None):
+            count += 0 if isinstance(part, SourceFrame) else len(part)
             if end.name in ("COMMIT", "ABORT"):
                 ends.append((count, end.name))
         return ends
@@ -499,7 +484,6 @@ class TaskHost:
         return ("frame", table_bytes(frame.data), about, rest, number)
 
     def offset_after(self, number: int, row: int) -> dict[str, object]:
-        """The position after a row of a frame."""
         return dict(self._offsets[number](row))
 
     def commit_record(self, number: int, *metadata: Any) -> None:
@@ -530,7 +514,6 @@ class TaskHost:
 
 
 def _stack(lane: str) -> Stack:
-    """Returns the stack of the thread that serves a lane of the worker."""
     idents = [thread.ident for thread in threading.enumerate() if thread.name == thread_of(lane)]
     found = stacks()
     return next((found[ident] for ident in idents if ident in found), [])

@@ -74,8 +74,6 @@ class TaskProcess:
     """A process that holds one instance of a task.
 
     Args:
-        task: The task.
-        class_path: The class of the task, as in ``task.class``.
         memory_max: The most bytes of memory it may have; None for no limit.
     """
 
@@ -99,14 +97,10 @@ class TaskProcess:
 
     @property
     def is_up(self) -> bool:
-        """True if it can be asked."""
         return self._channel is not None and not self._ended and self._death is None
 
     def start(self, handle: Callable[[str, tuple[Any, ...]], Any]) -> None:
         """Starts it and has it make the task.
-
-        Args:
-            handle: Serves the task's calls of its context.
 
         Raises:
             ConnectException: The process cannot be started, or was ended before it was ready.
@@ -147,11 +141,7 @@ class TaskProcess:
             raise self._gone() from None
 
     def notify(self, name: str, *args: Any) -> None:
-        """Sends a message to the task's process, without waiting.
-
-        Raises:
-            ConnectException: The process has ended; the message describes how.
-        """
+        """Sends a message to the task's process, without waiting."""
         channel = self._channel
         if channel is None:
             return
@@ -313,10 +303,6 @@ def isolated(cls: type[Task], process: TaskProcess) -> Any:
 
     Args:
         cls: The author's class; not made here.
-        process: Of this one task.
-
-    Raises:
-        ConnectException: It is no class of source or sink tasks.
     """
     bases: tuple[tuple[type[Task], type[_Isolated]], ...] = (
         (FrameSourceTask, _IsolatedSource),
@@ -366,7 +352,6 @@ class _Isolated(Task):
             self._process.call("stop")
 
     def _handle(self, context: Any, name: str, args: tuple[Any, ...]) -> Any:
-        """Serves the task's calls of its context."""
         if name in _ASKED:
             return getattr(context, name)(*args)
         match name:

@@ -50,13 +50,7 @@ def has_frames(parts: TaskParts) -> bool:
 
 
 class ChainView:
-    """Runs records through chains and shows the results, with the plugins and the Spark session of a process.
-
-    Args:
-        settings: The worker's.
-        plugins: Where classes come from.
-        runtime: The Spark session.
-    """
+    """Runs records through chains and shows the results, with the plugins and the Spark session of a process."""
 
     def __init__(self, settings: WorkerSettings, plugins: Plugins, runtime: SparkRuntime) -> None:
         self._settings = settings
@@ -68,27 +62,16 @@ class ChainView:
         self._jobs = SparkJobs(runtime, Gate(1))
 
     def source_parts(self, config: Mapping[str, str], made: ExitStack) -> TaskParts:
-        """The converters and transforms of a source; ``made`` closes them.
-
-        Raises:
-            ConnectException: One cannot be made.
-        """
         settings = SourceSettings.parse(config, self._classes, topic_creation_enabled=False)
         return make_parts(self._settings, settings, self._plugins, made)
 
     def sink_parts(self, settings: SinkSettings, made: ExitStack) -> TaskParts:
-        """The converters and transforms of a sink; ``made`` closes them.
-
-        Raises:
-            ConnectException: One cannot be made.
-        """
         return make_parts(self._settings, settings, self._plugins, made)
 
     def sink_settings(self, config: Mapping[str, str]) -> SinkSettings:
         return SinkSettings.parse(config, self._classes)
 
     def of_source(self, parts: TaskParts, records: Sequence[SourceRecord]) -> list[dict[str, object]]:
-        """Previews the records of a source, in their order."""
         if not records:
             return []
         looks, chain = _looking(parts)
@@ -109,7 +92,6 @@ class ChainView:
         return shown
 
     def of_sink(self, parts: TaskParts, messages: Sequence[SampledMessage]) -> list[dict[str, object]]:
-        """Previews the messages of a sink's topics, in their order."""
         if not messages:
             return []
         looks, chain = _looking(parts)
@@ -268,7 +250,6 @@ def _error_json(error: RecordError) -> dict[str, object]:
 
 
 def _bytes_json(data: bytes | None) -> object:
-    """Text where it is text, else base64."""
     if data is None:
         return None
     try:

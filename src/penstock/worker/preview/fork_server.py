@@ -79,7 +79,6 @@ class _Session:
     """The Spark session of a source that asks for one: it has a small JVM of its own, which ends with this process.
 
     Args:
-        settings: Its ``spark.*`` settings.
         answers: The stream on which the worker learns that a session starts, and that it is up.
     """
 
@@ -89,11 +88,6 @@ class _Session:
         self._runtime: Any = None
 
     def __call__(self) -> SparkSession:
-        """The session; waits for it the first time.
-
-        Raises:
-            SparkUnavailableException: It does not start.
-        """
         if self._runtime is None:
             # Imports PySpark, which most previews do without.
             from penstock.pipeline.spark.session import SparkRuntime
@@ -138,7 +132,6 @@ def answer(request: Mapping[str, Any], answers: IO[bytes]) -> None:
 
     Args:
         request: Class and settings of the connector, limits, paths of modules, and settings of a Spark session.
-        answers: The stream for the result.
     """
     sys.path[:] = request["path"]
     try:

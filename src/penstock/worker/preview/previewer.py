@@ -1,14 +1,9 @@
 """The preview of a connector's configuration on some records: each step of its chain, before and after.
 
-Main type: ``Previewer``. Records come from the caller, from the source, or from the sink's topics. ``SourceReaders``
-reads the first records of a source in processes that ``fork_server`` makes: a read blocks for the time that was allowed
-at most, and the process of a source that blocks is killed. Records go through the connector's own converters and
-transforms (``chain``), record by record unless a transform needs frames: the plans of users run in a process with a
-separate session (``process``). Nothing is committed, nothing is written.
-
-``Pace`` delays previews: together they use a small share of the machine's time. On a machine without idle time a
-preview takes its time from running connectors. A low priority does not help, because threads of the worker do half of
-the work; so previews are spread over time.
+Records come from the caller, from the source, or from the sink's topics. A source is read in a process that
+``fork_server`` makes, and that is killed when the time is over. Records go through the connector's own chain record by
+record, unless a transform needs frames: plans of users run in a process of their own (``process``). ``Pace`` spreads
+previews over time, because a low priority does not help where threads of the worker do half of the work.
 
 Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once.
 """
@@ -46,7 +41,7 @@ from penstock.settings import SinkSettings
 from penstock.settings.worker import WorkerSettings
 from penstock.worker.preview.chain import ChainView, has_frames
 from penstock.worker.preview.fork_server import MESSAGE_BYTES, NICENESS, SESSION_S
-from penstock.worker.preview.process import PreviewProcess, session_settings
+from penstock.worker.preview.process import PreviewProcess, gives_way, plans_give_way, session_settings
 
 #: The time limit of an answer of the server: its start on a busy machine takes longest.
 _SERVER_TIMEOUT_S = 30.0
@@ -61,10 +56,7 @@ class FirstRecords:
     """The first records of a source.
 
     Attributes:
-        records: In order.
         ended: The limit that ended the reading: records, bytes, seconds, end or error.
-        error: The text of the error.
-        cpu_s: The use of the process, in CPU seconds.
     """
 
     records: list[SourceRecord]
@@ -75,9 +67,6 @@ class FirstRecords:
 
 class SourceReaders:
     """Reads sources in processes that end when the time is over.
-
-    Args:
-        spark: The ``spark.*`` settings of a session for a source that asks for one.
 
     Thread: any; several at once. ``close`` ends its server, which otherwise ends with this process.
     """
@@ -92,12 +81,7 @@ class SourceReaders:
         """Reads the first records of a source; nothing is committed.
 
         Args:
-            cls: The connector's class.
-            config: Its settings.
             limits: When to stop; the time runs from when the process is there, without the start of a session.
-
-        Raises:
-            ConnectException: no process can be made.
         """
         request = {
             "class": f"{cls.__module__}:{cls.__qualname__}",
@@ -250,11 +234,7 @@ AHEAD: Final = 2
 
 
 class Pace:
-    """Delays previews by the CPU time of earlier previews.
-
-    Args:
-        cores: The number of cores.
-    """
+    """Delays previews by the CPU time of earlier previews."""
 
     def __init__(self, cores: int) -> None:
         self._rate = SHARE * cores
@@ -279,11 +259,7 @@ class Pace:
             return max(0.0, free - (AHEAD - 1) * each - now)
 
     def ended(self, used_s: float) -> None:
-        """A preview that was booked has ended.
-
-        Args:
-            used_s: Its use, in CPU seconds.
-        """
+        """A preview that was booked has ended."""
         with self._lock:
             self._used_until += max(0.0, used_s - USUAL_S) / self._rate
 
@@ -292,16 +268,28 @@ class Pace:
 _AT_ONCE: Final = 4
 #: The time limit of the plans of a preview, in addition to that of its reading, in seconds.
 _PLANS_S: Final = 20.0
+TURN: Final = f"waits for one of {_AT_ONCE} places: other previews have them"
+CHAIN: Final = "takes the records through transforms and converters"
+
+
+def paced_step(wait_s: float) -> str:
+    """The step of a preview that begins after a wait.
+
+    >>> paced_step(12.34)
+    'waits 12.3 s: previews use at most 1.5 % of the processors, and earlier ones have used their share'
+    >>> paced_step(0.0)
+    'makes transforms and converters'
+    """
+    if not wait_s:
+        return "makes transforms and converters"
+    return (
+        f"waits {wait_s:.1f} s: previews use at most {SHARE * 100:g} % of the processors, and earlier ones have used "
+        "their share"
+    )
 
 
 class Previewer:
-    """Makes previews with the plugins and the Spark session of a worker.
-
-    Args:
-        settings: The worker's.
-        plugins: Where classes come from.
-        runtime: The Spark session.
-    """
+    """Makes previews with the plugins and the Spark session of a worker."""
 
     def __init__(self, settings: WorkerSettings, plugins: Plugins, runtime: SparkRuntime) -> None:
         self._settings = settings
@@ -318,20 +306,18 @@ class Previewer:
         self._session.close()
 
     def preview(self, request: PreviewRequest) -> dict[str, object]:
-        """Reads or takes records and shows the results of each step.
-
-        Raises:
-            ConnectException: a part cannot be made, or the topics cannot be read.
-        """
-        with self._turn, self._paced() as used, ExitStack() as made:
+        request.step(TURN)
+        with self._turn, self._paced(request) as used, ExitStack() as made:
             if request.type is ConnectorType.SINK:
                 return self._sink(request, made)
             return self._source(request, made, used)
 
     @contextmanager
-    def _paced(self) -> Iterator[list[float]]:
+    def _paced(self, request: PreviewRequest) -> Iterator[list[float]]:
         """Waits until a preview may begin; books the use of its processes, in CPU seconds."""
-        threading.Event().wait(self._pace.begins(time.monotonic()))
+        wait_s = self._pace.begins(time.monotonic())
+        request.step(paced_step(wait_s))
+        threading.Event().wait(wait_s)
         began = time.thread_time()
         used: list[float] = []
         try:
@@ -344,13 +330,16 @@ class Previewer:
         parts = self._view.source_parts(request.config, made)
         if request.records is None:
             cls = self._plugins.resolve_connector(request.config["connector.class"])
+            request.step(f"reads the source, and {gives_way(NICENESS, os.getloadavg()[0], os.cpu_count() or 1)}")
             read = self._readers.first_records(cls, request.config, request.limits)
             used.append(read.cpu_s)
         else:
             read = FirstRecords([_source_record(one) for one in request.records[: request.limits.records]], "given")
         if has_frames(parts) and read.records:
-            shown = self._session.of_source(request.config, read.records, _evaluation_s(request))
+            request.step(f"runs the transforms on Spark, and {plans_give_way()}")
+            shown = self._session.of_source(request.config, read.records, _PLANS_S + request.limits.seconds)
         else:
+            request.step(CHAIN)
             shown = self._view.of_source(parts, read.records)
         answer: dict[str, object] = {"type": "source", "ended_by": read.ended, "records": shown}
         if read.error is not None:
@@ -362,12 +351,15 @@ class Previewer:
         settings = self._view.sink_settings(request.config)
         parts = self._view.sink_parts(settings, made)
         if request.records is None:
+            request.step("reads the topics of the sink")
             messages = self._sampled(request, settings)
         else:
             messages = [_message(one, seq) for seq, one in enumerate(request.records[: request.limits.records])]
         if has_frames(parts) and messages:
-            shown = self._session.of_sink(request.config, messages, _evaluation_s(request))
+            request.step(f"runs the transforms on Spark, and {plans_give_way()}")
+            shown = self._session.of_sink(request.config, messages, _PLANS_S + request.limits.seconds)
         else:
+            request.step(CHAIN)
             shown = self._view.of_sink(parts, messages)
         return {
             "type": "sink",
@@ -382,10 +374,6 @@ class Previewer:
         return sample(
             client.checked().librdkafka, topics, records=limits.records, size=limits.bytes, seconds=limits.seconds
         )
-
-
-def _evaluation_s(request: PreviewRequest) -> float:
-    return _PLANS_S + request.limits.seconds
 
 
 # ------------------------------------------------------------------ records in

@@ -40,8 +40,31 @@ _START_S: Final = 60.0
 #: that.
 _GRACE_S: Final = 5.0
 _END_S: Final = 5.0
-#: The priority is lower than the worker's: a preview must not slow connectors that run.
-_NICENESS: Final = 5
+#: The priority below the worker's: a preview must not slow running connectors.
+PLANS_NICENESS: Final = 5
+
+
+def gives_way(niceness: int, load: float, cores: int) -> str:
+    """Says that a process of a preview gives way to other work, and if there is more of that than cores.
+
+    >>> gives_way(5, 1.5, 2)
+    'its process has a lower priority than the worker (nice 5)'
+    >>> gives_way(10, 9.31, 2)
+    'its process gives way to all other work (nice 10), and the machine is busy (load 9.3 on 2 cores)'
+    """
+    if load <= cores:
+        return f"its process has a lower priority than the worker (nice {niceness})"
+    return (
+        f"its process gives way to all other work (nice {niceness}), and the machine is busy "
+        f"(load {load:.1f} on {cores} cores)"
+    )
+
+
+def plans_give_way() -> str:
+    """``gives_way`` of the process that runs plans, now."""
+    return gives_way(PLANS_NICENESS, os.getloadavg()[0], os.cpu_count() or 1)
+
+
 #: The time that an idle process is kept.
 IDLE_S: Final = 120.0
 #: The most bytes that a preview may show; the worker reads them into its memory.
@@ -68,11 +91,7 @@ def session_settings(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 class PreviewProcess:
-    """Runs chains with frames in a process of its own.
-
-    Args:
-        settings: The worker's.
-    """
+    """Runs chains with frames in a process of its own."""
 
     def __init__(self, settings: WorkerSettings) -> None:
         self._settings = settings
@@ -89,22 +108,16 @@ class PreviewProcess:
         """Previews the records of a source.
 
         Args:
-            config: The connector's settings.
-            records: The records.
             limit_s: The time limit of the chain for all of them, after the session has started.
 
         Returns:
             The view of each; with an error if the preview has not finished.
-
-        Raises:
-            ConnectException: The session is missing, or a part of the chain cannot be made.
         """
         return self._shown("source", config, records, limit_s)
 
     def of_sink(
         self, config: Mapping[str, str], messages: Sequence[SampledMessage], limit_s: float
     ) -> list[dict[str, object]]:
-        """Previews the messages of a sink's topics; see ``of_source``."""
         return self._shown("sink", config, messages, limit_s)
 
     def close(self) -> None:
@@ -134,15 +147,12 @@ class PreviewProcess:
                     break
         if how == "shown":
             return list(content)
-        return [unfinished(one, _TOLD[how].format(limit_s=limit_s, memory=_MEMORY)) for one in given]
+        told = _TOLD[how].format(limit_s=limit_s, memory=_MEMORY, priority=plans_give_way())
+        return [unfinished(one, told) for one in given]
 
     # ------------------------------------------------------------------ the process
     def _start(self) -> Channel:
-        """Starts it. Caller has the turn.
-
-        Raises:
-            ConnectException: It cannot be started.
-        """
+        """Starts it. Caller has the turn."""
         ours, theirs = socket.socketpair()
         watched, life = os.pipe()
         try:
@@ -161,7 +171,7 @@ class PreviewProcess:
                 self._life = life
                 self._channel = Channel(ours, _serve, side="w", lane_threads=False)
             with contextlib.suppress(OSError):
-                os.setpriority(os.PRIO_PROCESS, self._process.pid, _NICENESS)
+                os.setpriority(os.PRIO_PROCESS, self._process.pid, PLANS_NICENESS)
             self._channel.start("previews-session", _nothing)
         except OSError as error:
             ours.close()
@@ -176,8 +186,8 @@ class PreviewProcess:
         except (ChannelClosed, TimeoutError) as error:
             self._end()
             raise ConnectException(
-                f"The Spark session for previews is not up after {_START_S:.0f} s; the machine may be busy or its "
-                "memory used up: try again"
+                f"The Spark session for previews is not up after {_START_S:.0f} s: {plans_give_way()}, or the memory "
+                "is used up. Try again when there is less to do"
             ) from error
         except BaseException:
             self._end()
@@ -202,8 +212,8 @@ class PreviewProcess:
 _MEMORY: Final = SETTINGS["spark.driver.memory"]
 _TOLD: Final = {
     "late": (
-        "the transforms took longer than {limit_s:.0f} s, and were ended: look for expressions that make very much of "
-        "these records, or for patterns that try very many ways; limits.seconds of a preview gives more time"
+        "the transforms took longer than {limit_s:.0f} s, and were ended; {priority}. Look for expressions that make "
+        "very much of these records, or for patterns that try very many ways; limits.seconds of a preview gives it more"
     ),
     "lost": (
         "the transforms ended the Spark session of the preview, which has {memory} of memory: look for expressions "
@@ -239,11 +249,7 @@ class PreviewHost:
             self.used = time.monotonic()
 
     def start(self, places: Sequence[str], settings: Any, timeout_s: float) -> None:
-        """Starts the session, and waits until it is up.
-
-        Raises:
-            SparkUnavailableException: It is not up in time.
-        """
+        """Starts the session, and waits until it is up."""
         sys.path[:] = places
         self._runtime = SparkRuntime(session_settings(settings.spark_settings()), most_losses=1)
         self._runtime.start()

@@ -43,8 +43,7 @@ from penstock.errors import ConnectException, IllegalWorkerStateException, java_
 from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import RecordError
 from penstock.pipeline.batch.sink.frames import records_of_rows
-from penstock.worker.errors.reporters import ConsumedMessage
-from penstock.worker.errors.tolerance import TASK_PUT, ErrorHandler
+from penstock.worker.errors import TASK_PUT, ConsumedMessage, ErrorHandler
 from penstock.worker.sink.deliveries import SinkDelivery, message_at
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 
@@ -71,7 +70,6 @@ class DeliveredMessages:
     A task in a process of its own holds copies, for which only the first is kept.
 
     Args:
-        committed: The committed offsets of the partitions that are assigned.
         recent_bytes: Bytes to keep of the latest deliveries.
         held_bytes: Bytes to keep, in addition, of older batches that the task holds.
     """
@@ -177,11 +175,7 @@ class _DeliveredBatch:
 
 
 def reported_records(frame: SinkFrame, rows: Rows) -> list[SinkRecord]:
-    """The records of some rows, one for each message.
-
-    Raises:
-        IndexError: The frame has no such row.
-    """
+    """The records of some rows, one for each message."""
     found: dict[_Coordinates, SinkRecord] = {}
     for record in records_of_rows(frame, row_numbers(rows, frame.num_rows)):
         record._delivered = frame._delivered
@@ -198,8 +192,6 @@ class ErrantRecords(ErrantRecordReporter):
     """Runs the task's reporters for records it could not put.
 
     Args:
-        errors: The task's error handler.
-        messages: Finds the original bytes.
         encode: Encodes a record whose original is gone, or which the task made itself; any thread.
     """
 
@@ -213,7 +205,6 @@ class ErrantRecords(ErrantRecordReporter):
 
     @property
     def has_reporters(self) -> bool:
-        """True if at least one reporter receives the reports."""
         return self._errors.has_reporters
 
     def remember(self, delivery: SinkDelivery) -> object:
@@ -241,17 +232,12 @@ class ErrantRecords(ErrantRecordReporter):
         return _all_of(futures)
 
     def raise_if_exceeded(self) -> None:
-        """Fails the task if it reported a record although no error is tolerated, and went on.
-
-        Raises:
-            ToleranceExceededException: The error that ``report`` raised.
-        """
+        """Fails the task if it reported a record although no error is tolerated, and went on."""
         if self._exceeded is not None:
             raise self._exceeded
 
 
 def _all_of(futures: list[Future[None]]) -> Future[None]:
-    """A future that is done when all of these are."""
     whole: Future[None] = Future()
     if not futures:
         whole.set_result(None)
@@ -277,7 +263,6 @@ class ClockCall:
 
     Attributes:
         seconds: From the beginning of one call to that of the next.
-        call: The function.
         due: Monotonic seconds.
         asks_again: True while its last call has raised ``RetriableException``: nothing else is delivered before it.
     """
@@ -316,14 +301,10 @@ class ClockCalls:
 
         Args:
             seconds: From one call to the next; the first one comes after as long.
-            call: The function.
             now: Monotonic seconds.
 
         Returns:
             A function that ends the calls; calling it again has no effect.
-
-        Raises:
-            ValueError: It is no function, or the time is none.
         """
         if not (math.isfinite(seconds) and seconds > 0):
             raise ValueError(f"every() takes a number of seconds above 0, not {seconds!r}")
@@ -357,21 +338,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
     """The context of one task instance.
 
     Args:
-        task: The task, for error messages.
-        read_config: Reads the task's configuration again.
-        assignment: The partitions owned now.
         reporter: Receives bad records; None when error reporting is not configured.
         errant: Receives bad rows of frames, also when error reporting is not configured; None: they are not reported.
         lost_session: True if the loss of a Spark session caused an error.
         wake: Wakes the loop for a request from another thread.
-        metrics: The metrics of this instance; None: they are not shown.
-        progress: Receives the task's progress.
-        spark: Gives the Spark session; None: there is none.
-        is_backfill: True for the task of a backfill.
-        kafka_cluster_id: The id of the worker's Kafka cluster.
-
-    Attributes:
-        calls: The timed calls that the task has scheduled.
     """
 
     def __init__(
@@ -423,7 +393,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
     def offset(self, offsets: Mapping[TopicPartition, int]) -> None: ...
 
     def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
-        """Rewind partitions before the next ``put``."""
         self._check_open()
         wanted = {offsets: offset} if isinstance(offsets, TopicPartition) else offsets
         for partition, position in wanted.items():
@@ -445,7 +414,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return offset
 
     def timeout(self, timeout_ms: int) -> None:
-        """Bound the time to the next ``put``, once."""
         self._check_open()
         self._timeout_ms = timeout_ms
 
@@ -460,12 +428,10 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return self._assignment()
 
     def pause(self, *partitions: TopicPartition) -> None:
-        """No records of these until ``resume``."""
         self._check_assigned("pause", partitions)
         self._paused.update(partitions)
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Records of these again."""
         self._check_assigned("resume", partitions)
         self._paused.difference_update(partitions)
 
@@ -491,7 +457,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
         return super().blames_rows(error) and not self._lost_session(error)
 
     def every(self, seconds: float, call: Callable[[], object]) -> Callable[[], None]:
-        """Have a function called by the clock."""
         self._check_open()
         return self.calls.add(seconds, call, now=time.monotonic())
 
@@ -512,7 +477,6 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     @property
     def is_closing(self) -> Closing:
-        """True if this ``pre_commit`` is the last one for its partitions."""
         self._check_open()
         return Closing(self._closing)
 
@@ -520,39 +484,31 @@ class WorkerSinkTaskContext(SinkTaskContext):
 
     @property
     def paused(self) -> frozenset[TopicPartition]:
-        """The partitions that the task itself has paused."""
         return frozenset(self._paused)
 
     def retain(self, assigned: frozenset[TopicPartition]) -> None:
-        """Drops the pauses of partitions that a rebalance took away."""
         self._paused &= assigned
 
     def forget_rewinds(self, partitions: frozenset[TopicPartition]) -> None:
-        """Drops the requests for partitions that leave the task."""
         for partition in partitions:
             self._rewinds.pop(partition, None)
 
     def take_rewinds(self) -> dict[TopicPartition, int]:
-        """Returns the offsets that were requested with ``offset`` since the last call."""
         rewinds, self._rewinds = self._rewinds, {}
         return rewinds
 
     def take_timeout_ms(self) -> int | None:
-        """Returns the timeout that was requested with ``timeout`` since the last call."""
         timeout, self._timeout_ms = self._timeout_ms, -1
         return timeout if timeout > 0 else None
 
     @property
     def commit_requested(self) -> bool:
-        """True if ``request_commit`` was called since ``clear_commit_request``."""
         return self._commit_requested
 
     def clear_commit_request(self) -> None:
-        """A commit was begun."""
         self._commit_requested = False
 
     def set_closing(self, closing: bool) -> None:
-        """Sets the answer of ``is_closing`` (KIP-275)."""
         self._closing = closing
 
     def close(self) -> None:

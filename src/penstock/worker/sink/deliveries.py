@@ -1,17 +1,9 @@
 """The partitions of a sink task: which rows still count, up to which offset they are delivered, and which is committed.
 
-Main types: ``SinkPartitions`` has the delivered and committed offsets of each partition. ``SinkDeliveries`` makes
-deliveries of converted batches; ``SinkDelivery`` is one batch in the course of being put. ``CommitProgress`` (due, in
-progress, sequence numbers, late answers) decides when to commit, and which answers count, ``accept_offsets`` which
-offsets of ``pre_commit`` may be committed; ``SinkCommitter`` asks the task, then the group's coordinator. All but
-``SinkCommitter`` and ``SinkDeliveries`` are pure: no thread, clock or I/O.
-
 Fetching, conversion and delivery overlap, so records may be in flight when their partition is revoked or sought to
 another offset. Each fetch carries an epoch, a number that grows with every assignment and seek; a partition accepts
 only records fetched in or after the epoch of its own last assignment or seek. A partition that is not assigned
-accepts none.
-
-Owning thread: the task's thread.
+accepts none. All but ``SinkCommitter`` is pure: no thread, clock or I/O. Owning thread: the task's.
 
 Source: ``WorkerSinkTask`` (``convertMessages``, ``commitOffsets``, ``doCommit``, ``onCommitCompleted``); KIP-275.
 """
@@ -30,9 +22,8 @@ import pyarrow.compute as pc
 from penstock.api import AnySinkTask, OffsetAndMetadata, SinkFrame, SinkRecord, TopicPartition
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import SinkBatch
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorReporter
-from penstock.worker.errors.tolerance import ErrorHandler
-from penstock.worker.sink.queues import CommitAnswered, ConvertedBatch, SinkConsumer, SinkStages, ends_of
+from penstock.worker.errors import ConsumedMessage, ErrorHandler, ErrorReporter
+from penstock.worker.sink.queues import CommitAnswered, ConvertedBatch, SinkConsumer, SinkCounts, SinkStages, ends_of
 from penstock.worker.task.engine import TaskSpec
 
 if TYPE_CHECKING:
@@ -68,7 +59,6 @@ class SinkPartitions:
 
     @property
     def assigned(self) -> frozenset[TopicPartition]:
-        """The partitions that are owned now."""
         return frozenset(self._positions)
 
     def assign(
@@ -90,7 +80,6 @@ class SinkPartitions:
         self._positions = {**self._positions, **begun}
 
     def remove(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget everything about revoked or lost partitions."""
         gone = set(partitions)
         self._positions = {partition: at for partition, at in self._positions.items() if partition not in gone}
 
@@ -188,7 +177,6 @@ class SinkDelivery:
 
     @property
     def size(self) -> int:
-        """The number of records that are still to be put."""
         if self.frames is not None:
             return sum(frame.num_rows for frame in self.frames)
         return len(self.records or ())
@@ -206,77 +194,53 @@ class SinkDelivery:
         return SinkDelivery(table, kept, None, ends, self.fatal)
 
 
-class SinkDeliveries:
-    """Makes deliveries of converted batches.
+def delivery_of(
+    converted: ConvertedBatch,
+    partitions: SinkPartitions,
+    errors_of: ErrorHandler,
+    counts: SinkCounts,
+    note_topics: Callable[[Sequence[str]], None],
+) -> SinkDelivery | None:
+    """Leaves out rows of partitions that have gone or were rewound, handles failed records, cuts at a fatal one.
 
-    Args:
-        name: The task, for error messages.
-        partitions: Decides which rows still count.
-        stages: The source of batches.
-        errors: Handles failed records.
-        note_topics: Gets the topics of each batch of which a record was converted.
+    None if nothing of the batch counts.
     """
-
-    def __init__(
-        self,
-        name: str,
-        partitions: SinkPartitions,
-        stages: SinkStages,
-        errors: ErrorHandler,
-        note_topics: Callable[[Sequence[str]], None],
-    ) -> None:
-        self._name = name
-        self._partitions = partitions
-        self._stages = stages
-        self._errors = errors
-        self._note_topics = note_topics
-
-    def next(self) -> SinkDelivery | None:
-        """The next batch with anything that still counts; None when no more is ready."""
-        while (converted := self._stages.take_converted()) is not None:
-            delivery = self._prepare(converted)
-            if delivery is not None:
-                return delivery
+    fetched, batch = converted.fetched, converted.batch
+    table, records, errors = fetched.table, records_by_row(batch, fetched.table.num_rows), dict(batch.errors)
+    attempts = dict(converted.attempts)
+    stale = partitions.stale(fetched.ends, fetched.epoch)
+    if len(stale) == len(fetched.ends):
         return None
-
-    def _prepare(self, converted: ConvertedBatch) -> SinkDelivery | None:
-        """Leave out rows of partitions that have gone or were rewound, handle failed records, cut at a fatal one."""
-        fetched, batch = converted.fetched, converted.batch
-        table, records, errors = fetched.table, records_by_row(batch, fetched.table.num_rows), dict(batch.errors)
-        attempts = dict(converted.attempts)
-        stale = self._partitions.stale(fetched.ends, fetched.epoch)
-        if len(stale) == len(fetched.ends):
-            return None
-        ends = {partition: end for partition, end in fetched.ends.items() if partition not in stale}
-        if stale:
-            kept = pc.indices_nonzero(pc.invert(rows_of(table, stale))).to_pylist()
-            table = table.take(pa.array(kept, pa.int64()))
-            records = None if records is None else [records[row] for row in kept]
-            attempts = {new: attempts[old] for new, old in enumerate(kept) if old in attempts}
-            errors = {new: errors[old] for new, old in enumerate(kept) if old in errors}
-        self._stages.counts.records_read += table.num_rows
-        if len(errors) < table.num_rows:
-            self._note_topics(sorted({partition.topic for partition in ends}))
-        fatal = self._errors.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
-        whole = table
-        if fatal is not None:
-            # Invariant 2: the delivered and committed rows end before the record that fails the task.
-            table = whole.slice(0, fatal.seq)
-            ends = prefix_ends(whole, fatal.seq)
-            records = None if records is None else records[: fatal.seq]
-        fatal_error = None if fatal is None else fatal.exception
-        if records is None:
-            frames = list(batch.frames or ())
-            if stale or fatal is not None:
-                frames = _frames_before(frames, ends)
-            return SinkDelivery(table, None, frames, ends, fatal_error)
-        if batch.origins is not None:
-            pieces = cast("Sequence[Sequence[SinkRecord]]", records)
-            return SinkDelivery(table, list(chain.from_iterable(pieces)), None, ends, fatal_error)
-        if errors or batch.count_dropped:
-            records = [record for record in records if record is not None]
-        # Without errors and dropped ones every row has its record.
-        return SinkDelivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
+    ends = {partition: end for partition, end in fetched.ends.items() if partition not in stale}
+    if stale:
+        kept = pc.indices_nonzero(pc.invert(rows_of(table, stale))).to_pylist()
+        table = table.take(pa.array(kept, pa.int64()))
+        records = None if records is None else [records[row] for row in kept]
+        attempts = {new: attempts[old] for new, old in enumerate(kept) if old in attempts}
+        errors = {new: errors[old] for new, old in enumerate(kept) if old in errors}
+    counts.records_read += table.num_rows
+    if len(errors) < table.num_rows:
+        note_topics(sorted({partition.topic for partition in ends}))
+    fatal = errors_of.handle_batch(errors, lambda row: message_at(table, row), attempts=attempts)
+    whole = table
+    if fatal is not None:
+        # Invariant 2: the delivered and committed rows end before the record that fails the task.
+        table = whole.slice(0, fatal.seq)
+        ends = prefix_ends(whole, fatal.seq)
+        records = None if records is None else records[: fatal.seq]
+    fatal_error = None if fatal is None else fatal.exception
+    if records is None:
+        frames = list(batch.frames or ())
+        if stale or fatal is not None:
+            frames = _frames_before(frames, ends)
+        return SinkDelivery(table, None, frames, ends, fatal_error)
+    if batch.origins is not None:
+        spread = cast("Sequence[Sequence[SinkRecord]]", records)
+        return SinkDelivery(table, list(chain.from_iterable(spread)), None, ends, fatal_error)
+    if errors or batch.count_dropped:
+        records = [record for record in records if record is not None]
+    # Without errors and dropped ones every row has its record.
+    return SinkDelivery(table, cast("Sequence[SinkRecord]", records), None, ends, fatal_error)
 
 
 def records_by_row(batch: SinkBatch, rows: int) -> Sequence[object] | None:
@@ -359,7 +323,6 @@ class AcceptedOffsets:
 
     Attributes:
         to_commit: One offset for each requested partition: the task's if it is valid, else the last committed one.
-        changed: True if they differ from the committed offsets.
         warnings: One text for each entry that was ignored because it is wrong.
         notes: One text for each entry that was ignored because its partition was not requested.
     """
@@ -376,10 +339,7 @@ def accept_offsets(
     """Check the answer of ``pre_commit``. Invariant 2.
 
     Args:
-        returned: The task's answer.
         asked: The current offsets it was asked about: an upper bound for each partition.
-        committed: The last committed offsets of the same partitions.
-        assigned: Everything the task owns.
 
     >>> t0, at = TopicPartition("t", 0), OffsetAndMetadata
     >>> accept_offsets({t0: at(7)}, asked={t0: at(9)}, committed={t0: at(5)}, assigned=[t0]).to_commit[t0].offset
@@ -417,8 +377,6 @@ class CommitProgress:
     """One commit at a time, numbered; answers of older numbers are late and do not count.
 
     Args:
-        interval_s: ``offset.flush.interval.ms``.
-        timeout_s: ``offset.flush.timeout.ms``.
         now_s: The first commit is due one interval from here; monotonic, as all moments here.
     """
 
@@ -450,7 +408,6 @@ class CommitProgress:
         return max(0.0, until - now_s)
 
     def begin(self, now_s: float) -> int:
-        """A commit starts; returns its number."""
         self._sequence += 1
         self._started_s = now_s
         self.committing = True
@@ -481,11 +438,6 @@ class SinkCommitter:
     """Commits for one task.
 
     Args:
-        spec: The task, for ``pre_commit`` and ``close``, and the time limits for reports and the last commit.
-        context: Holds ``is_closing``.
-        partitions: The delivered offsets.
-        stages: The way to the consumer.
-        progress: Numbers the commits.
         reporters: Offsets pass a reported record only after its reports are stored.
         probe: Called at ``sink.closing``, between the task's ``close`` and the last commit; for kill tests.
     """
@@ -546,7 +498,6 @@ class SinkCommitter:
         return True
 
     def answered(self, event: CommitAnswered) -> None:
-        """The answer to a commit came."""
         if not self.progress.end(event.sequence, failed=event.error is not None):
             logger.debug("%s: ignoring the late answer to offset commit %d", self._name, event.sequence)
         elif event.error is not None:
@@ -557,11 +508,7 @@ class SinkCommitter:
     def commit_and_close(
         self, now_s: float, partitions: Collection[TopicPartition], *, cancelled: Callable[[], bool]
     ) -> None:
-        """The partitions go away: ask the task for the last time, close them, commit and wait for the answer.
-
-        Raises:
-            Exception: The error that ``close`` raised.
-        """
+        """The partitions go away: ask the task for the last time, close them, commit and wait for the answer."""
         asked = self._partitions.current(partitions)
         if not asked:
             return

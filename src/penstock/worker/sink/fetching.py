@@ -44,7 +44,7 @@ from penstock.kafka.consumer.messages import UnreadableRecords
 from penstock.kafka.consumer.offsets import Subscription
 from penstock.pipeline.batch.batches import PendingBatch, RecordError, SinkBatch, Submit
 from penstock.threads import OwnedThread, start_within
-from penstock.worker.errors.tolerance import KAFKA_CONSUME, ErrorHandler
+from penstock.worker.errors import KAFKA_CONSUME, ErrorHandler
 from penstock.worker.sink.context import WorkerSinkTaskContext
 from penstock.worker.sink.deliveries import SinkPartitions
 from penstock.worker.sink.queues import (
@@ -63,11 +63,7 @@ _CONSUMER_CLASS = "org.apache.kafka.clients.consumer.KafkaConsumer"
 
 
 class PartitionHolders:
-    """The registry of which task has which partition open, in all consumer groups of this worker's tasks.
-
-    Args:
-        clock: Seconds, for `max.poll.interval.ms`.
-    """
+    """The registry of which task has which partition open, in all consumer groups of this worker's tasks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -115,8 +111,6 @@ class Holder:
         """Hold these partitions, all or none, once no other task does.
 
         Args:
-            partitions: The partitions to take.
-            timeout_s: The longest wait for their present holder.
             anyway: Take them from their present holder without waiting.
 
         Returns:
@@ -164,12 +158,7 @@ class BatchConverter(Protocol):
 
 
 class MessageConverter:
-    """Converts fetched batches, and tries records with retriable errors again.
-
-    Args:
-        pipeline: Converters and transforms.
-        errors: Has the retry limits.
-    """
+    """Converts fetched batches, and tries records with retriable errors again."""
 
     def __init__(self, pipeline: BatchConverter, errors: ErrorHandler) -> None:
         self._pipeline = pipeline
@@ -183,7 +172,6 @@ class MessageConverter:
         return PendingBatch(partial(self._finish, fetched, self._pipeline.begin(fetched.table, submit)))
 
     def _finish(self, fetched: FetchedChunk, begun: PendingBatch[SinkBatch]) -> ConvertedBatch:
-        """The batch, after all retries of its records."""
         batch = begun.result()
         if not any(error.retriable for error in batch.errors.values()):
             return ConvertedBatch(fetched, batch)
@@ -210,7 +198,6 @@ class MessageConverter:
 
 
 def _unread(records: UnreadableRecords) -> RecordError:
-    """The error of records that the client could not read; Java's class of it."""
     error = KafkaException(str(records))
     return RecordError(0, KAFKA_CONSUME, _CONSUMER_CLASS, KafkaException.java_name, str(records), exception=error)
 
@@ -230,11 +217,7 @@ class SinkFetcher:
 
     Args:
         consumer: Owned, and closed, by the fetch thread after ``start``.
-        subscription: The topics to read.
-        stages: Carries messages, events and calls.
-        name: The name of the thread.
         task_seen: When the task's thread last came round (monotonic seconds).
-        holder: Keeps the partitions of this task separate from other tasks' partitions.
         max_silence_s: Seconds without a round of the task's thread after which fetching stops.
     """
 
@@ -390,15 +373,7 @@ class SinkFetcher:
 
 
 class SinkConverter:
-    """Converts fetched batches, in order, and tries records with retriable errors again.
-
-    Args:
-        pipeline: Owned by the conversion thread.
-        stages: Source and destination of batches.
-        errors: Has the retry limits.
-        load: The load of all tasks.
-        task: For the names of threads.
-    """
+    """Converts fetched batches, in order, and tries records with retriable errors again."""
 
     def __init__(
         self, pipeline: BatchConverter, stages: SinkStages, errors: ErrorHandler, load: SharedLoad, *, task: str
@@ -414,7 +389,6 @@ class SinkConverter:
         self._thread = start_within(f"convert-{self._task}", self._run)
 
     def join(self, timeout_s: float) -> bool:
-        """Wait for the end of the thread; True if it has ended."""
         return self._thread is None or self._thread.join(timeout_s)
 
     # -- What ``OverlappingBatches`` takes from
@@ -462,13 +436,6 @@ def _fulfil(future: Future[Any], action: Callable[[Any], object], argument: obje
 class SinkPauses:
     """Pauses and resumes partitions of the consumer.
 
-    Args:
-        name: The task, for messages.
-        context: Has the partitions that the task pauses.
-        partitions: The assigned partitions.
-        stages: Pass calls to the consumer.
-        fetcher: Applies the pauses.
-
     Attributes:
         resting: True if the connector is paused.
         holds_back: True if a batch waits for its retry.
@@ -497,7 +464,6 @@ class SinkPauses:
         self._held: frozenset[TopicPartition] = frozenset()
 
     def rest(self, resting: bool) -> None:
-        """Pauses or resumes for the connector."""
         self.resting = resting
         self.apply()
 

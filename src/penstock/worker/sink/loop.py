@@ -1,12 +1,12 @@
 """The loop of a sink task: events, commits, rewinds, ``put``, round after round.
 
-Main types: ``SinkLoop`` makes the rounds. ``SinkPut`` calls ``put``: with one batch after the other, again with the one
-in hand, and regularly without records; timed calls come between two calls of ``put``. A batch stays in hand while the
-task asks to retry it, or until a lost Spark session is back; fetching stops until then.
+``SinkPut`` calls ``put``: with one batch after the other, again with the one in hand, and regularly without records;
+timed calls come between two calls of ``put``. A batch stays in hand while the task asks to retry it, or until a lost
+Spark session is back; fetching stops until then.
 
-Owning thread: the task's thread, for everything; all user code is called from here. Batches and events come through
-``SinkStages``. The overlap is safe: each batch carries the epoch of its fetch, only rows of partitions owned since then
-are put (``SinkPartitions``), and offsets move after a whole batch was put, so a commit never covers a batch in flight.
+Owning thread: the task's thread, for everything; all user code is called from here. The overlap with fetching and
+conversion is safe: each batch carries the epoch of its fetch, only rows of partitions owned since then are put
+(``SinkPartitions``), and offsets move after a whole batch was put, so a commit never covers a batch in flight.
 
 Source: ``WorkerSinkTask`` (``iteration``, ``deliverMessages``, ``HandleRebalance``).
 """
@@ -31,9 +31,9 @@ from penstock.worker.sink.context import ClockCall, ErrantRecords, WorkerSinkTas
 from penstock.worker.sink.deliveries import (
     CommitProgress,
     SinkCommitter,
-    SinkDeliveries,
     SinkDelivery,
     SinkPartitions,
+    delivery_of,
     place_of,
 )
 from penstock.worker.sink.fetching import SinkFetcher, SinkPauses
@@ -60,19 +60,7 @@ def _keeps(failure: Exception) -> bool:
 
 
 class SinkPut:
-    """One batch at a time, on its way into the task.
-
-    Args:
-        spec: The task.
-        services: The worker's services.
-        context: Has the requests and the timed calls of the task.
-        partitions: Counts what was delivered.
-        stages: Where the task waits.
-        progress: The schedule of commits.
-        errant: Keeps the messages of a batch.
-        retries: Counts failed calls.
-        pauses: Pauses fetching while a batch waits for its retry.
-    """
+    """One batch at a time, on its way into the task."""
 
     def __init__(
         self,
@@ -121,7 +109,6 @@ class SinkPut:
 
         Raises:
             OwnershipLostException: Another task has claimed a partition; the batch is kept.
-            Exception: The error that fails the task.
         """
         self._delivery = delivery
         self._messages = self._errant.remember(delivery)
@@ -163,11 +150,7 @@ class SinkPut:
         self._deliver(delivery)
 
     def call_by_clock(self, now: float) -> bool:
-        """Call a timed function of the task if one is due; True if one was.
-
-        Raises:
-            Exception: The error that fails the task.
-        """
+        """Call a timed function of the task if one is due; True if one was."""
         call = self._calls.next_due(now)
         if call is None:
             return False
@@ -328,20 +311,7 @@ _MOST_CLAIM_S: Final = 10.0
 
 
 class SinkLoop:
-    """Rounds of one task.
-
-    Args:
-        spec: The task.
-        services: The worker's services.
-        context: Has the requests of the task.
-        partitions: The assigned partitions and their positions.
-        stages: Shared with the two other threads.
-        fetcher: Fetches messages.
-        committer: Commits offsets.
-        errant: Keeps the messages of a batch.
-        retries: Counts failed calls.
-        cancelled: True if the task was abandoned.
-    """
+    """Rounds of one task."""
 
     def __init__(
         self,
@@ -359,7 +329,6 @@ class SinkLoop:
     ) -> None:
         self._name = spec.name
         self._task = spec.task
-        self._probe = services.probe
         self._context = context
         self._partitions = partitions
         self._stages = stages
@@ -368,7 +337,7 @@ class SinkLoop:
         self._retries = retries
         self._cancelled = cancelled
         self._pauses = SinkPauses(spec.name, context, partitions, stages, fetcher)
-        self._deliveries = SinkDeliveries(spec.name, partitions, stages, services.errors, services.note_topics)
+        self._services = services
         self._put = SinkPut(
             spec, services, context, partitions, stages, committer.progress, errant, retries, self._pauses
         )
@@ -385,14 +354,6 @@ class SinkLoop:
     # -- Rounds ------------------------------------------------------------------------------------------------------
 
     def round(self, *, rest: bool) -> None:
-        """One round: at most one batch is put.
-
-        Args:
-            rest: True if the connector is paused.
-
-        Raises:
-            Exception: The error that fails the task.
-        """
         self._handle_events()
         self._follow_target(rest)
         now = time.monotonic()
@@ -449,7 +410,13 @@ class SinkLoop:
             self._context.request_commit()
 
     def _next_delivery(self) -> SinkDelivery | None:
-        return None if self._pauses.resting else self._deliveries.next()
+        """The next batch with anything that still counts; None when no more is ready."""
+        while not self._pauses.resting and (converted := self._stages.take_converted()) is not None:
+            services, counts = self._services, self._stages.counts
+            delivery = delivery_of(converted, self._partitions, services.errors, counts, services.note_topics)
+            if delivery is not None:
+                return delivery
+        return None
 
     # -- Commits and rewinds -------------------------------------------------------------------------------------------
 
@@ -628,4 +595,4 @@ class SinkLoop:
                 self._task.close(owned)
             return
         self._committer.commit_and_close(time.monotonic(), wanted, cancelled=self._cancelled)
-        self._probe("sink.closed")
+        self._services.probe("sink.closed")

@@ -101,7 +101,6 @@ class ConvertedBatch:
 
     Attributes:
         fetched: The source messages; row i belongs to record i.
-        batch: Records or frames, and errors.
         attempts: The number of attempts of failed rows, if more than one.
     """
 
@@ -208,7 +207,6 @@ class SinkStages:
     """Queues between the threads of one sink task; order is kept. Invariant 3.
 
     Args:
-        limits: The limits of both queues.
         load: The load of all tasks; None: this is the only task.
     """
 
@@ -407,10 +405,6 @@ class SinkStages:
 
     def answer_of(self, future: Future[T], owner: str) -> T:
         """Waits for the answer of another thread of this task. Thread: task.
-
-        Args:
-            future: The result of ``submit``.
-            owner: The task, for the error message.
 
         Raises:
             StagesClosed: The task was ended before the answer came.

@@ -26,7 +26,7 @@ from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import State
 from penstock.telemetry import BusyTimes
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, ErrorReporter, message_as_text
+from penstock.worker.errors import ConsumedMessage, ErrorCounts, ErrorReporter, message_as_text
 from penstock.worker.sink.context import DeliveredMessages, ErrantRecords, WorkerSinkTaskContext
 from penstock.worker.sink.deliveries import CommitProgress, SinkCommitter, SinkPartitions
 from penstock.worker.sink.fetching import BatchConverter, Holder, PartitionHolders, SinkConverter, SinkFetcher
@@ -46,9 +46,7 @@ class SinkServices:
     """The objects that one sink task works with; all of them are closed with the task.
 
     Attributes:
-        pipeline: Converters and transforms (``pipeline.sink.SinkPipeline``).
         consumer: A member of the connector's group that has not subscribed yet (``kafka.consumer.RecordConsumer``).
-        subscription: ``topics`` or ``topics.regex``.
         make_reporters: Makes log reporter and dead letter queue, on the task's thread; creates the queue's topic. The
             counters are the task's; the queue counts into them.
         encode: Encodes a reported record whose original message is gone; any thread
@@ -56,8 +54,6 @@ class SinkServices:
         holder: Separates the partitions of the worker's tasks that share a group.
         shares_id: See ``state_after``.
         bulk: The task itself, if executors do its work; else None.
-        is_backfill: True for the task of a backfill.
-        kafka_cluster_id: The id of the worker's Kafka cluster.
     """
 
     pipeline: BatchConverter
@@ -76,11 +72,9 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
     """One sink task, from start to end.
 
     Args:
-        spec: The task and its settings.
         services: The worker's services. Their probe is called at ``sink.started``, ``sink.after_put`` (before the
             offsets of the batch count as delivered), ``sink.closing`` and ``sink.closed`` (before and after the last
             commit of partitions that go away).
-        sink: The services of sinks.
 
     Example::
 
@@ -145,7 +139,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def bulk(self) -> BulkSinkDriver | None:
-        """The task, where executors do its work."""
         return self._sink.bulk
 
     @property
@@ -160,7 +153,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
 
     @property
     def busy(self) -> BusyTimes:
-        """The time for which each stage was at work."""
         return self._stages.busy
 
     # ---------------------------------------------------------------- task thread

@@ -28,7 +28,7 @@ from penstock.pipeline.batch.batches import PolledBatch
 from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.telemetry import waiting_for
 from penstock.worker.source.submitted import FramePart, Move, position_after
-from penstock.worker.source.transaction_boundaries import PieceEnd
+from penstock.worker.source.transaction_boundaries import PartEnd
 from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, SharedLoad
 
 
@@ -112,14 +112,12 @@ class TakenBatch:
     """A batch taken from the queue.
 
     Attributes:
-        batch: The records, or the frame.
-        end: The boundary after the batch.
         polls: The numbers of records after which a poll ends, ascending.
         moves: Positions that moved after all of its records.
     """
 
     batch: PolledBatch
-    end: PieceEnd = PieceEnd.POLL
+    end: PartEnd = PartEnd.POLL
     polls: Sequence[int] = ()
     moves: Sequence[Move] = ()
 
@@ -129,12 +127,11 @@ class _Entry(NamedTuple):
 
     polled: PolledBatch
     records: int
-    end: PieceEnd
+    end: PartEnd
     moves: Sequence[Move] = ()
 
     @property
     def is_empty(self) -> bool:
-        """True if it has nothing but an end, or positions that have moved."""
         return not isinstance(self.polled, SourceFrame) and not self.polled
 
 
@@ -241,8 +238,6 @@ class Batcher(BoundedQueue[_Entry]):
     transaction, and no records are across one where a position has moved without a record.
 
     Args:
-        limits: the size of a batch and of the queue.
-        clock: monotonic seconds.
         join_frames: False if the task's hooks get each frame that it returned.
         load: the load of all tasks; None: this is the only task.
     """
@@ -261,12 +256,11 @@ class Batcher(BoundedQueue[_Entry]):
         self._batch = limits
         self._join_frames = join_frames
 
-    def put(self, polled: PolledBatch, end: PieceEnd = PieceEnd.POLL, moves: Sequence[Move] = ()) -> bool:
+    def put(self, polled: PolledBatch, end: PartEnd = PartEnd.POLL, moves: Sequence[Move] = ()) -> bool:
         """Add the result of a poll; waits while the queue is full.
 
         Args:
             polled: Records or a frame; empty if only the end matters.
-            end: The boundary after it.
             moves: Positions that moved after all of it.
 
         Returns:
@@ -281,7 +275,7 @@ class Batcher(BoundedQueue[_Entry]):
         last = len(sized) - 1
         return all(
             self.offer(
-                _Entry(part, rows, end if index == last else PieceEnd.INSIDE, moves if index == last else ()),
+                _Entry(part, rows, end if index == last else PartEnd.INSIDE, moves if index == last else ()),
                 # Moves count as rows, so that the queue stays bounded.
                 rows + (len(moves) if index == last else 0),
                 nbytes,
@@ -334,12 +328,12 @@ class Batcher(BoundedQueue[_Entry]):
             entries = self.pop_joined(self._batch, self._joins)
         # Joining copies, so not under the lock.
         ends = accumulate(entry.records for entry in entries)
-        polls = [size for size, entry in zip(ends, entries, strict=True) if entry.end is not PieceEnd.INSIDE]
+        polls = [size for size, entry in zip(ends, entries, strict=True) if entry.end is not PartEnd.INSIDE]
         moves = [move for entry in entries for move in entry.moves]
         return TakenBatch(_joined([entry.polled for entry in entries]), entries[-1].end, polls, moves)
 
     def _joins(self, first: _Entry, last: _Entry, entry: _Entry) -> bool:
-        if last.end not in (PieceEnd.INSIDE, PieceEnd.POLL) or (last.moves and not entry.is_empty):
+        if last.end not in (PartEnd.INSIDE, PartEnd.POLL) or (last.moves and not entry.is_empty):
             # A position that has moved is in front of the records that are polled later. Invariant 1.
             return False
         if isinstance(first.polled, SourceFrame) and isinstance(entry.polled, SourceFrame):

@@ -24,15 +24,16 @@ import pyarrow.compute as pc
 from penstock.api import RecordMetadata, SourceFrame
 from penstock.errors import ConnectException, DataException, ToleranceExceededException
 from penstock.kafka.admin import TopicCreator
-from penstock.kafka.producer.in_flight import FailedDelivery, Receipts
+from penstock.kafka.producer.column_producer import ColumnProducer
+from penstock.kafka.producer.in_flight import FailedDelivery
 from penstock.pipeline.batch.batches import PRODUCE_SCHEMA, PendingBatch, PolledBatch, ProduceBatch, RecordError, Submit
 from penstock.pipeline.batch.segments import malformed
 from penstock.stores.offsets import partition_identity
-from penstock.worker.errors.tolerance import KAFKA_PRODUCE, ErrorHandler
+from penstock.worker.errors import KAFKA_PRODUCE, ErrorHandler
 from penstock.worker.source.batcher import TakenBatch
 from penstock.worker.source.offset_commit import Committer
 from penstock.worker.source.submitted import FramePart, Move, Submission, position_after
-from penstock.worker.source.transaction_boundaries import PieceEnd, whole_polls
+from penstock.worker.source.transaction_boundaries import PartEnd, whole_polls
 
 logger = logging.getLogger(__name__)
 
@@ -63,14 +64,11 @@ class Outgoing:
     """A converted batch on its way to the producer.
 
     Attributes:
-        source: The polled batch.
-        batch: The converted batch.
         rows: Positions of the rows to send; None for all.
         settled: Records without rows to send, which count as acknowledged: dropped by a transform, or failed and
             skipped.
         failure: The error that fails the task after the rows are sent; rows after the failed one are neither sent nor
             settled.
-        end: The boundary after the sent rows.
         moves: Positions that moved without a record, after all of the batch; see `moved`.
     """
 
@@ -79,7 +77,7 @@ class Outgoing:
     rows: pa.Array | None
     settled: Sequence[int]
     failure: Exception | None
-    end: PieceEnd = PieceEnd.POLL
+    end: PartEnd = PartEnd.POLL
     moves: Sequence[Move] = ()
 
     @property
@@ -97,7 +95,6 @@ class Outgoing:
         return count_records(self.source, self.batch)
 
     def record_of(self, row: int) -> int:
-        """Position of the record that a row was made of."""
         origins = self.batch.origins
         return row if origins is None else int(origins[row])
 
@@ -114,9 +111,6 @@ class SourceConverter:
     """Runs batches through the pipeline and applies the error policy.
 
     Args:
-        owner: the task, for messages.
-        pipeline: transforms and converters.
-        errors: handles failed records.
         whole_polls: True if a batch with a record that ends the task is cut before the poll of that record, not within
             it.
     """
@@ -131,10 +125,6 @@ class SourceConverter:
         """Begin one batch; Spark can work on it while the previous batch is in progress.
 
         Retriable errors of records are retried when it is ended, so later batches wait for that. Invariant 3.
-
-        Args:
-            taken: The polled batch.
-            submit: See ``SourcePipeline.begin``.
 
         Returns:
             The batch; its result is asked for in the order of the batches.
@@ -175,17 +165,16 @@ class SourceConverter:
         outgoing = Outgoing(source, batch, rows, settled, failure, end, taken.moves)
         return self._checked(taken, outgoing)
 
-    def _cut(self, taken: TakenBatch, record: int) -> tuple[int, PieceEnd]:
+    def _cut(self, taken: TakenBatch, record: int) -> tuple[int, PartEnd]:
         """Returns the number of records before the one that ends the task, and the boundary after that piece."""
         if not self._whole_polls:
-            return record, PieceEnd.INSIDE
+            return record, PartEnd.INSIDE
         limit = whole_polls(taken.polls, record)
-        return limit, PieceEnd.POLL if limit else PieceEnd.INSIDE
+        return limit, PartEnd.POLL if limit else PartEnd.INSIDE
 
     def _retried(
         self, source: PolledBatch, batch: ProduceBatch
     ) -> tuple[ProduceBatch, Mapping[int, RecordError], Mapping[int, int]]:
-        """Run records with retriable errors again until they pass or time is up."""
         if not any(error.retriable for error in batch.errors.values()) or not _can_cut(source):
             return batch, batch.errors, {}
         current = batch
@@ -245,8 +234,6 @@ def rows_to_send(
     Invariant 1: rows after the limit are neither sent nor settled.
 
     Args:
-        batch: The converted batch.
-        errors: The records that failed.
         limit: The first record that does not count.
         records: The number of records; None: one for each row.
     """
@@ -298,7 +285,6 @@ def _with_rows_spread(batch: ProduceBatch, positions: Sequence[int], again: Prod
 
 
 def _joined(batch: ProduceBatch, again: ProduceBatch, table: pa.Table) -> ProduceBatch:
-    """A batch of rows of two."""
     seq = pa.array(np.arange(table.num_rows), pa.int64())
     return replace(
         batch,
@@ -313,7 +299,6 @@ def _joined(batch: ProduceBatch, again: ProduceBatch, table: pa.Table) -> Produc
 
 
 def _first_impossible(batch: ProduceBatch, table: pa.Table) -> tuple[int, str] | None:
-    """The first of these rows that cannot be sent, and why."""
     found: list[tuple[int, str]] = []
     topics = table.column("topic")
     if batch.topic is None and topics.null_count:
@@ -343,7 +328,6 @@ def _cut(source: PolledBatch, positions: Sequence[int]) -> PolledBatch:
 
 
 def _describer(source: PolledBatch) -> Callable[[int], object]:
-    """The original of a row, for reports."""
     if isinstance(source, SourceFrame):
         topic = "" if source.topic is None else f"topic {source.topic}, "
         first = source.first if isinstance(source, FramePart) else 0
@@ -395,51 +379,19 @@ _OF_TRANSACTIONS = frozenset(
 )
 
 
-class BatchProducer(Protocol):
-    """The part of ``penstock.kafka.producer.column_producer.ColumnProducer`` that is needed here."""
-
-    @property
-    def trouble(self) -> str | None:
-        """The reason why records cannot be sent, as far as it is known."""
-
-    def send(self, batch: ProduceBatch, receipts: Receipts, *, rows: pa.Array | None = None) -> None:
-        """Hand rows over, in order; waits while too many bytes are in flight; raises after an abort."""
-
-    def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is in flight; False after the timeout."""
-
-    def abort(self) -> None:
-        """Abandon the rows in flight; does not block."""
-
-    def close(self, timeout_s: float) -> bool:
-        """Wait for the rows in flight, abandon the rest, release the client."""
-
-
-@dataclass
-class DeliveryCounts:
-    """Plain counters; read by metrics from any thread."""
-
-    records_written: int = 0
-
-
 class SourceDelivery:
     """Sends the batches of one task and records which of their rows Kafka has acknowledged.
 
     Args:
-        owner: the task, for messages.
-        producer: the task's producer.
-        topics: makes sure that topics exist.
-        errors: handles records that Kafka refuses.
         committer: commits delivered records; it has the task's hooks.
         fail: fails the task; the first failure counts. Called on the producer's thread.
-        probe: called at the named points where a kill test stops.
         note_topics: gets the topics of acknowledged rows; called on the producer's thread.
     """
 
     def __init__(
         self,
         owner: str,
-        producer: BatchProducer,
+        producer: ColumnProducer,
         topics: TopicCreator,
         errors: ErrorHandler,
         *,
@@ -448,7 +400,8 @@ class SourceDelivery:
         probe: Callable[[str], None],
         note_topics: Callable[[Sequence[str]], None],
     ) -> None:
-        self.counts = DeliveryCounts()
+        #: Read by metrics from any thread.
+        self.records_written = 0
         self._owner = owner
         self._producer = producer
         self._topics = topics
@@ -465,7 +418,6 @@ class SourceDelivery:
 
         Raises:
             ConnectException: a topic cannot be made, or must not be written to.
-            KafkaException: the producer has failed.
             ProducerClosedException: the producer was aborted.
         """
         source = outgoing.source
@@ -538,7 +490,7 @@ class SourceDelivery:
             self._submitted.settle_rows(submission, [row for row in range(first, end) if row not in lost])
         else:
             self._submitted.settle_range(submission, first, end)
-        self.counts.records_written += sent - len(failures)
+        self.records_written += sent - len(failures)
         self._committer.settled()
 
     def arrived_spread(
@@ -569,7 +521,7 @@ class SourceDelivery:
         placed = {outgoing.record_of(row): place for row, place in (metadata or {}).items()}
         self._hooks.acknowledged(submission, len(done), placed)
         self._submitted.settle_rows(submission, done)
-        self.counts.records_written += len(sent) - len(failures)
+        self.records_written += len(sent) - len(failures)
         self._committer.settled()
 
     def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
@@ -643,7 +595,6 @@ class _BatchReceipts:
 
 
 def _rows_sent(outgoing: Outgoing, first: int = 0, end: int | None = None) -> list[int]:
-    """The rows that are sent, of those from ``first`` up to ``end``."""
     size = outgoing.batch.table.num_rows
     last = size if end is None else min(end, size)
     if outgoing.rows is None:

@@ -1,20 +1,13 @@
 """Chooses how a source task delivers, at least once or exactly once, and where its offsets are stored.
 
-Main types: ``SourceCommits`` builds the parts for it. With exactly-once a task has a producer with transactions, a
-``TransactionCommitter`` and an offset store of its own; else a producer without, an ``OffsetCommitter`` and usually the
-worker's store. ``SourceOffsets`` has a store for each connector and task; ``OffsetsPlace`` with ``place_of`` is the
-decision, ``ConnectorOffsetReader`` the reader for connectors. A worker has one store that all connectors share. In a
-cluster a connector may have a topic of its own instead (``offsets.storage.topic``). With exactly-once each task reads
-the topic that it writes, also the shared one, with its connector's clients.
-
-`TransactionBeginning`, a `TransactionStart`, takes a transactional id, but never from its rightful owner; `Ownership`
-reports the owner that the herder knows. Before a task starts the herder has ended the producers of former tasks. Then
-`TransactionBeginning` proceeds in this order: an instance that replaces one that ended by itself waits until the worker
-has heard that it still owns the task; a task that is to stop takes nothing; the id is taken, which fences older
-instances of the same task; the herder confirms that nothing has changed. Invariant 7.
+With exactly-once a task has a producer with transactions, a ``TransactionCommitter`` and an offset store of its own;
+else a producer without, an ``OffsetCommitter`` and usually the worker's store. A worker has one store that all
+connectors share. In a cluster a connector may have a topic of its own instead (``offsets.storage.topic``). With
+exactly-once each task reads the topic that it writes, also the shared one, with its connector's clients.
 
 Thread: the one that builds the task; of a `TransactionBeginning` the task's. Stores: any; the caller that opens one
 owns it.
+
 Source: Worker (SourceTaskBuilder, ExactlyOnceSourceTaskBuilder, offsetStoreForRegularSourceTask,
 offsetStoreForExactlyOnceSourceTask, offsetStoreForRegularSourceConnector) and ExactlyOnceWorkerSourceTask
 (initializeAndStart, preProducerCheck, postProducerCheck) of Kafka Connect; KIP-618.
@@ -52,7 +45,7 @@ from penstock.stores.interface import OffsetStore, TransactionalOffsetStore
 from penstock.stores.offsets import MergedOffsetStore, OffsetReader, OffsetTopicStore, OffsetWriter
 from penstock.telemetry import waiting_for
 from penstock.threads import NoThreadException, in_thread
-from penstock.worker.source.exactly_once import TransactionCommitter, TransactionProducer, TransactionSizes
+from penstock.worker.source.exactly_once import TransactionCommitter, TransactionSizes
 from penstock.worker.source.offset_commit import (
     CommitHooks,
     Committer,
@@ -75,7 +68,6 @@ class OffsetsPlace:
     """The offsets topic of a connector whose offsets are not only in the worker's store.
 
     Attributes:
-        topic: The topic.
         is_shared: True if it is the worker's own topic, in the worker's own cluster.
     """
 
@@ -85,11 +77,6 @@ class OffsetsPlace:
 
 def place_of(worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool) -> OffsetsPlace | None:
     """Chooses the offsets topic of a connector; None for the worker's store only.
-
-    Args:
-        worker: The worker's settings.
-        config: The connector's, placeholders resolved.
-        exactly_once: True if its tasks write offsets in transactions.
 
     >>> worker = {"bootstrap.servers": "a:9092", "offset.storage.topic": "offsets"}
     >>> place_of(worker, {}, exactly_once=False) is None
@@ -118,7 +105,6 @@ class SourceOffsets:
     Args:
         shared: The store that all connectors share; it is running.
         worker: The settings of a worker of a cluster; None for a standalone one, whose connectors have no other.
-        exactly_once: True if tasks write their offsets in transactions.
     """
 
     def __init__(
@@ -129,7 +115,6 @@ class SourceOffsets:
         self.exactly_once: Final = exactly_once and worker is not None
 
     def transactional_id(self, task: ConnectorTaskId) -> str:
-        """The transactional id of a task's producer."""
         assert self._worker is not None
         return task_transactional_id(self._worker.get("group.id", "connect"), *task)
 
@@ -157,11 +142,7 @@ class SourceOffsets:
 
     @contextmanager
     def opened(self, connector: str, config: Mapping[str, str]) -> Iterator[OffsetStore]:
-        """The offsets of a connector, for one request.
-
-        Raises:
-            OffsetStoreException: they cannot be read.
-        """
+        """The offsets of a connector, for one request."""
         store = self.of_connector(connector, config)
         store.start()
         try:
@@ -254,10 +235,6 @@ class _Lazy:
 class ConnectorOffsetReader(OffsetReader):
     """The reader of a connector instance; its store is opened when it is read first, and closed with the reader.
 
-    Args:
-        make_store: Makes the store.
-        connector: The connector's name.
-
     Thread: any.
     """
 
@@ -300,21 +277,20 @@ class Ownership:
 
 
 class TransactionBeginning:
-    """Takes the transactional id of one task.
+    """Takes the transactional id of one task, but never from its rightful owner. Invariant 7.
 
-    Args:
-        owner: The task, for messages.
-        producer: Its producer, which has no id yet.
-        ownership: The owner of the task, as the herder knows it.
+    Before a task starts the herder has ended the producers of former tasks. Then an instance that replaces one that
+    ended by itself waits until the worker has heard that it still owns the task; a task that is to stop takes nothing;
+    the id is taken, which fences older instances of the same task; the herder confirms that nothing has changed.
     """
 
-    def __init__(self, owner: str, producer: TransactionProducer, ownership: Ownership) -> None:
+    def __init__(self, owner: str, producer: TransactionalProducer, ownership: Ownership) -> None:
         self._owner = owner
         self._producer = producer
         self._ownership = ownership
 
     def __call__(self, stopping: threading.Event) -> bool:
-        """See `TransactionStart`.
+        """Blocks until the producer has the id; False when `stopping` was set before.
 
         Raises:
             ConnectException: The task does not belong to this worker any more.
@@ -345,15 +321,7 @@ class TransactionBeginning:
 
 
 class SourceCommits:
-    """Makes the producer, committer and offset store of one task, for its way of delivery.
-
-    Args:
-        worker: The worker's settings.
-        offsets: The stores of source offsets, and whether tasks write them in transactions.
-        settings: The connector's.
-        window: The time window of the metrics of transaction sizes.
-        probe: Called at the named points of the data path, for kill tests.
-    """
+    """Makes the producer, committer and offset store of one task, for its way of delivery."""
 
     def __init__(
         self,
@@ -371,11 +339,6 @@ class SourceCommits:
         self._boundary = settings.transaction_boundary
 
     def producer(self, task_id: ConnectorTaskId, task: SourceTask) -> ColumnProducer:
-        """The producer of a task.
-
-        Raises:
-            ConfigException: a setting of it cannot be used.
-        """
         client = producer_settings(
             self._worker.raw,
             self._settings.raw,

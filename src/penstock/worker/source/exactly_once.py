@@ -1,7 +1,4 @@
-"""The commit of a source task that delivers exactly once: records and source offsets in one transaction.
-
-Main type: `TransactionCommitter`, a `Committer`; `TransactionProducer` and `TransactionStart` are the operations that
-it needs of Kafka, `TransactionSizes` is for metrics. Invariant 7.
+"""The commit of a source task that delivers exactly once: records and source offsets in one transaction. Invariant 7.
 
 A transaction begins with the first batch after the last commit. Its records go to the producer as they come. At its end
 the offsets of all of them follow, and the commit is requested once Kafka has stored everything. Only then are the
@@ -18,7 +15,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from penstock.api import Avg, Max, Min, SampleWindow, Stat
 from penstock.errors import (
@@ -32,6 +29,7 @@ from penstock.errors import (
     TransactionAbortableException,
 )
 from penstock.kafka.producer.in_flight import ProducerClosedException
+from penstock.kafka.producer.transactional import TransactionalProducer
 from penstock.model import ConnectorTaskId
 from penstock.stores.interface import TransactionalOffsetStore
 from penstock.stores.offsets import Offset, Partition, key_bytes, value_bytes
@@ -45,40 +43,6 @@ from penstock.worker.task.waiting import OffsetsHeldUp
 
 if TYPE_CHECKING:
     from penstock.worker.source.delivery import Outgoing
-
-
-class TransactionProducer(Protocol):
-    """The part of ``penstock.kafka.producer.transactional.TransactionalProducer`` that is needed here."""
-
-    @property
-    def trouble(self) -> str | None:
-        """The reason why records cannot be sent, as far as it is known."""
-
-    @property
-    def ended(self) -> KafkaException | None:
-        """The reason why the open transaction cannot be committed, or None as long as it can."""
-
-    def init_transactions(self, timeout_s: float) -> None:
-        """Take the transactional id. May be called again after a time-out."""
-
-    def send_offsets_entries(self, topic: str, entries: Sequence[tuple[bytes, bytes | None]]) -> None:
-        """Send records as they are in the open transaction."""
-
-    def wait_delivered(self, timeout_s: float) -> bool:
-        """Wait until nothing is in flight; False after the timeout, or if Kafka will store nothing more."""
-
-    def commit(self, timeout_s: float) -> None:
-        """Make the transaction count. May be called again when its outcome is not known."""
-
-    def abort_transaction(self, timeout_s: float) -> None:
-        """Abort the open transaction."""
-
-
-class TransactionStart(Protocol):
-    """Takes the task's transactional id."""
-
-    def __call__(self, stopping: threading.Event) -> bool:
-        """Blocks until the producer has it; False when `stopping` was set before."""
 
 
 class TransactionSizes:
@@ -131,15 +95,7 @@ class TransactionCommitter:
     """Commits records and source offsets of one task together. See the module. Invariant 7.
 
     Args:
-        task: The task; its connector is the namespace of the offsets.
-        hooks: The task's hooks.
-        producer: The task's own producer, which sends its records.
-        offsets: The store of its source offsets.
-        start: Takes the producer's id.
-        boundaries: Decides where transactions end.
-        sizes: Records the size of each committed transaction.
-        clock: Monotonic seconds.
-        probe: Called at the named points where a kill test stops.
+        start: Takes the producer's transactional id; blocks. False if the task is to stop first.
     """
 
     def __init__(
@@ -147,9 +103,9 @@ class TransactionCommitter:
         task: ConnectorTaskId,
         hooks: CommitHooks,
         *,
-        producer: TransactionProducer,
+        producer: TransactionalProducer,
         offsets: TransactionalOffsetStore,
-        start: TransactionStart,
+        start: Callable[[threading.Event], bool],
         boundaries: Boundaries,
         sizes: TransactionSizes,
         clock: Callable[[], float],
@@ -382,7 +338,6 @@ class TransactionCommitter:
 
     @waiting_for("transaction")
     def _await_delivered(self, deadline: Deadline | None) -> None:
-        """Wait until Kafka has everything."""
         while not self._producer.wait_delivered(_SLICE_S if deadline is None else min(_SLICE_S, deadline.remaining())):
             self._check_wanted()
             if (ended := self._producer.ended) is not None:

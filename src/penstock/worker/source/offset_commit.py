@@ -78,11 +78,7 @@ class _Told:
 
 
 class CommitHooks:
-    """The acknowledgement hooks of one task.
-
-    Args:
-        task: the user's task.
-    """
+    """The acknowledgement hooks of one task."""
 
     def __init__(self, task: SourceTask) -> None:
         kind = type(task)
@@ -203,8 +199,6 @@ class Committer(Protocol):
 
     Attributes:
         submitted: The rows in flight to Kafka; rows are settled there.
-        hooks: The hooks of the task.
-        counts: Commits.
         own_topic: The offsets topic, which the task must not write records to; None if it may.
         whole_polls: True if only whole polls are committed.
         commits_at_rest: True if the committer must see a pause of the task, after the polled records.
@@ -250,7 +244,6 @@ class Committer(Protocol):
         """A batch was handed to the producer.
 
         Args:
-            outgoing: The batch.
             waiting: True if the next batch is there already.
 
         Raises:
@@ -279,7 +272,6 @@ class Committer(Protocol):
         """Makes the last commit: everything was delivered or abandoned.
 
         Args:
-            timeout_s: Its time limit.
             failed: True if an error ends the task.
         """
 
@@ -298,11 +290,7 @@ class OffsetCommitter:
 
     Args:
         hooks: the task's hooks; ``commit`` is called after each successful commit, also one with nothing new.
-        writer: writes offsets; it keeps the offsets of a failed write.
         interval_s: time from the end of a commit to the next one.
-        timeout_s: the longest wait for one write.
-        clock: monotonic seconds.
-        probe: called at the named points where a kill test stops.
         open_store: called before the task is initialized.
     """
 
@@ -335,7 +323,6 @@ class OffsetCommitter:
 
     @property
     def has_committed(self) -> bool:
-        """See `Committer`: delivered records count."""
         return self._batches > 0
 
     @property
@@ -344,12 +331,10 @@ class OffsetCommitter:
 
     @property
     def hint(self) -> str | None:
-        """See `Committer`: there are no transactions."""
         return None
 
     @property
     def held_up(self) -> str | None:
-        """See `Committer`: there are no transactions."""
         return None
 
     def begin(self, stopping: threading.Event) -> bool:
@@ -443,7 +428,6 @@ class OffsetCommitter:
 
 
 def _shown(taken: Sequence[tuple[object, object]], most: int = 3) -> str:
-    """Describes the offsets that were to be committed, for an error."""
     places = [f"source partition {partition} up to source offset {offset}" for partition, offset in taken[:most]]
     more = [f"{len(taken) - most} more"] if len(taken) > most else []
     return "; ".join([*places, *more]) or "nothing new since the last one"

@@ -60,7 +60,6 @@ class Moves:
             self._told[partition_identity(partition)] = move
 
     def take(self) -> list[Move]:
-        """The positions since the last call."""
         with self._lock:
             told, self._told = self._told, {}
             return list(told.values())
@@ -80,9 +79,7 @@ class FramePart(SourceFrame):
     """Rows of a frame that is too large to go as a whole.
 
     Attributes:
-        whole: The frame.
         first: Its row that is the first one here.
-        is_last: True if this is the last part of the frame.
     """
 
     whole: SourceFrame | None = None
@@ -129,10 +126,8 @@ class _Part:
 
     Attributes:
         identity: The key by which batches recognize the source partition.
-        partition: The source partition.
         rows: Its rows in ascending order; None for all rows of the batch.
         offset_at: The source offset after a row of the batch.
-        submission: The batch.
         offered: How many of the rows have been offered for commit already.
         moves: True if it is a position that has moved without a record.
     """
@@ -163,10 +158,7 @@ class Submission:
     """One batch, with a flag for each row that is settled.
 
     Attributes:
-        size: Number of rows.
         done: One byte a row, 1 if it is settled. Only `SubmittedOffsets` changes it.
-        left: The number of rows that are not settled.
-        parts: The batch's source partitions.
 
     Thread: see the module; made by `of_records` or `of_frame`.
     """
@@ -181,12 +173,7 @@ class Submission:
 
     @classmethod
     def of_records(cls, records: Sequence[SourceRecord], identify: Callable[[Partition], Hashable]) -> Submission:
-        """A batch of records.
-
-        Args:
-            records: as polled, in order.
-            identify: the key of a source partition.
-        """
+        """A batch of records."""
         submission = cls(len(records))
 
         def offset_at(row: int) -> Offset:
@@ -242,7 +229,6 @@ class SubmittedOffsets:
 
     @property
     def rows_left(self) -> int:
-        """Rows that were added and are not settled."""
         return self._rows_left
 
     @property
@@ -260,7 +246,6 @@ class SubmittedOffsets:
         """Queue a batch after the earlier ones of its source partitions.
 
         Args:
-            submission: the batch.
             settled: rows that are not sent at all: dropped by a transform, or failed and skipped.
         """
         with self._lock:

@@ -49,6 +49,7 @@ from penstock.api import (
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, SparkStoppedException
 from penstock.kafka.admin import TopicCreator
+from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.model.runner_life import RunnerPhase, RunnerSignal, StopCall
 from penstock.model.states import Progress
 from penstock.pipeline.batch.batches import PolledBatch
@@ -58,10 +59,10 @@ from penstock.telemetry import BusyTimes, log_context, waiting_for
 from penstock.threads import Deadline, OwnedThread
 from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.source.batcher import Batcher, TakenBatch, empty_poll_delay_s
-from penstock.worker.source.delivery import BatchPipeline, BatchProducer, Outgoing, SourceConverter, SourceDelivery
+from penstock.worker.source.delivery import BatchPipeline, Outgoing, SourceConverter, SourceDelivery
 from penstock.worker.source.offset_commit import Committer
 from penstock.worker.source.submitted import Move, Moves
-from penstock.worker.source.transaction_boundaries import PieceEnd, TransactionRequests
+from penstock.worker.source.transaction_boundaries import PartEnd, TransactionRequests
 from penstock.worker.task.bounded_queue import BatchLimits, BoundedQueue, OverlappingBatches
 from penstock.worker.task.engine import (
     StartPutOffException,
@@ -82,17 +83,13 @@ class SourceServices:
     """The objects that one source task works with. The runner closes them, even if the task never starts.
 
     Attributes:
-        pipeline: transforms and converters.
-        producer: the task's own.
-        topics: makes sure that topics exist.
         committer: commits delivered records; ended when the task is cancelled.
         offset_reader: for the task's context; closed when the task is cancelled.
         requests: the task's requests for its transactions; None if it does not define their boundaries.
-        bulk: runs the writes of executors; None if there are none.
     """
 
     pipeline: BatchPipeline
-    producer: BatchProducer
+    producer: ColumnProducer
     topics: TopicCreator
     committer: Committer
     offset_reader: OffsetReader
@@ -154,13 +151,7 @@ class RunnerSourceTaskContext(SourceTaskContext):
 
 
 class Poller:
-    """Polls one task.
-
-    Args:
-        spec: The task.
-        session: The Spark session, as the task uses it.
-        requests: The task's requests for its transactions; None if it does not define their boundaries.
-    """
+    """Polls one task."""
 
     def __init__(self, spec: TaskSpec[SourceTask], session: TaskSession, requests: TransactionRequests | None) -> None:
         self.counts = PollCounts()
@@ -172,12 +163,7 @@ class Poller:
         self._session = session
         self._requests = requests
 
-    @property
-    def has_bulk(self) -> bool:
-        """True if a run was polled, and is not done."""
-        return self.bulk is not None
-
-    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[PolledBatch, PieceEnd]], list[Move]]:
+    def poll(self, ended_by_stop: Callable[[], bool]) -> tuple[list[tuple[PolledBatch, PartEnd]], list[Move]]:
         """Polls once and returns the records, cut at the requested ends of transactions, and the moved positions.
 
         Args:
@@ -202,14 +188,13 @@ class Poller:
             raise
         found = self._checked(polled)
         if self._requests is not None:
-            pieces = self._requests.pieces(found)
+            parts = self._requests.cut(found)
         else:
-            pieces = [] if found is None else [(found, PieceEnd.POLL)]
+            parts = [] if found is None else [(found, PartEnd.POLL)]
         moves = self.moves.take()
-        return (pieces or [((), PieceEnd.POLL)] if moves else pieces), moves
+        return (parts or [((), PartEnd.POLL)] if moves else parts), moves
 
     def _checked(self, polled: object) -> PolledBatch | None:
-        """Checks the types of the polled records; None if there are none."""
         if polled is None:
             return None
         if isinstance(polled, BulkFrame) and isinstance(self._task, FrameSourceTask):
@@ -259,13 +244,7 @@ _GIVE_UP_S = 1.0
 
 
 class SourceTaskRunner(TaskEngine[SourceTask]):
-    """One source task, from start to end. See the module for an example and the threads.
-
-    Args:
-        spec: The task and its settings.
-        services: The worker's services.
-        source: The services of sources.
-    """
+    """One source task, from start to end. See the module for an example and the threads."""
 
     _retry_reason = "source_retry"
 
@@ -276,7 +255,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         self.counts = self._poller.counts
         self.busy = BusyTimes(STAGES)
         self._empty_polls = 0
-        #: Ends of pieces for bulk runs: polled, and handed to the committer.
+        #: Ends of parts for bulk runs: polled, and handed to the committer.
         self._bulk_ends = self._bulk_ends_passed = 0
         self.committer = source.committer
         self._batcher = Batcher(spec.limits, join_frames=not self.committer.hooks.wants_frames, load=services.load)
@@ -343,7 +322,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         # A task that rests does not wait for its next try; it is polled when it is resumed.
         self.retries.ended()
         if self.committer.commits_at_rest:
-            self._batcher.put((), PieceEnd.REST)
+            self._batcher.put((), PartEnd.REST)
 
     def _round(self, *, resting: bool) -> None:
         if resting:
@@ -360,7 +339,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             return
         started = self._round_began
         try:
-            pieces, moves = self._poll()
+            parts, moves = self._poll()
         except Exception as error:
             if not asks_again(error):
                 raise
@@ -368,20 +347,20 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             return
         if self.retries.asked is not None:
             self.retries.succeeded()
-        if self._poller.has_bulk and not pieces:
+        if self._poller.bulk is not None and not parts:
             # The next round does it: the task may be paused, or to end, by then.
             return
         took_s = time.monotonic() - started
         # A poll may have returned only an end of a transaction, or a position that moved.
-        is_empty = all(polled == () for polled, _ in pieces)
+        is_empty = all(polled == () for polled, _ in parts)
         if not is_empty:
             self.busy.add("poll", took_s)
-        last = len(pieces) - 1
+        last = len(parts) - 1
         if not all(
-            self._batcher.put(polled, end, moves if index == last else ()) for index, (polled, end) in enumerate(pieces)
+            self._batcher.put(polled, end, moves if index == last else ()) for index, (polled, end) in enumerate(parts)
         ):
             logger.warning("The last records polled were not delivered: the task is ending")
-        del pieces
+        del parts
         if is_empty:
             self._empty_polls += 1
             self._stopping.wait(empty_poll_delay_s(self._empty_polls, took_s))
@@ -410,7 +389,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             return
         self._poller.bulk = None
         self.counts.records += done.totals.rows
-        self.delivery.counts.records_written += done.totals.sent
+        self.delivery.records_written += done.totals.sent
         self._poller.moves.add(frame.source_partition, frame.source_offset)
         if self._commit_polled(self._poller.moves.take()):
             engine.forget_ended(self._source.offset_reader)
@@ -418,7 +397,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     def _commit_polled(self, moves: Sequence[Move]) -> bool:
         """Commits everything that was polled, then these positions; False if the task is to pause or to end first."""
         self._bulk_ends += 1
-        self._batcher.put((), PieceEnd.BULK, moves)
+        self._batcher.put((), PartEnd.BULK, moves)
         pause_s = 0.005
         while not (self._bulk_ends_passed == self._bulk_ends and self.committer.all_committed):
             if self._life.paused or self._life.is_ending:
@@ -430,7 +409,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
             pause_s = min(1.0, pause_s * 1.5)
         return True
 
-    def _poll(self) -> tuple[list[tuple[PolledBatch, PieceEnd]], list[Move]]:
+    def _poll(self) -> tuple[list[tuple[PolledBatch, PartEnd]], list[Move]]:
         try:
             return self._poller.poll(lambda: self._life.stop is not StopCall.NONE)
         finally:
@@ -438,7 +417,6 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
 
     # ---------------------------------------------------------------- the end, on the task thread
     def _drain(self) -> None:
-        """Let the stages finish, and commit. Nothing here keeps the rest from being done."""
         drain = Deadline(self._spec.offset_flush_timeout_s)
         self._finish_stages(drain)
         if not self._life.is_cancelled:
@@ -530,7 +508,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
     def _deliver_one(self, outgoing: Outgoing) -> None:
         self.delivery.deliver(outgoing)
         self.committer.delivered(outgoing, waiting=len(self._handover) > 0)
-        self._bulk_ends_passed += outgoing.end is PieceEnd.BULK
+        self._bulk_ends_passed += outgoing.end is PartEnd.BULK
         if outgoing.failure is not None:
             raise outgoing.failure
 

@@ -1,11 +1,11 @@
 """The ends of a source task's transactions, and the requests of the task itself for them.
 
-Main types: ``PieceEnd`` (how a piece of polled records ends), ``Boundaries`` (decides the action there by
+Main types: ``PartEnd`` (how a part of polled records ends), ``Boundaries`` (decides the action there by
 ``transaction.boundary``), ``BoundaryAction`` (the actions). Main function: ``whole_polls``. Pure: no I/O, the clock is
 an argument. ``TransactionRequests`` is the `TransactionContext` of a task with ``transaction.boundary=connector``: it
 cuts polled records where the task asked for it.
 
-Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; `pieces` is called on the task's thread.
+Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; `cut` is called on the task's thread.
 Source: KIP-618; ExactlyOnceWorkerSourceTask.TransactionBoundaryManager and WorkerTransactionContext of Kafka Connect.
 """
 
@@ -29,8 +29,8 @@ NEAR_S: Final = 0.1
 APART_S: Final = 0.75
 
 
-class PieceEnd(Enum):
-    """The end of a piece of polled records: a poll, or a request of the task."""
+class PartEnd(Enum):
+    """The end of a part of polled records: a poll, or a request of the task."""
 
     INSIDE = auto()
     """More of the same poll."""
@@ -47,7 +47,7 @@ class PieceEnd(Enum):
 
 
 class BoundaryAction(Enum):
-    """The action that follows a piece."""
+    """The action that follows a part."""
 
     GO_ON = auto()
     """The transaction stays open."""
@@ -61,11 +61,9 @@ class Boundaries:
     """The open transaction of one task, as far as it matters for when it ends.
 
     Args:
-        boundary: ``transaction.boundary``.
         interval_s: ``transaction.boundary.interval.ms``, or the worker's ``offset.flush.interval.ms``.
         timeout_s: ``transaction.timeout.ms`` of the producer: Kafka aborts a transaction that is open for longer.
         most_records: The most records of polls that share a transaction.
-        now: Monotonic seconds.
     """
 
     def __init__(
@@ -78,54 +76,50 @@ class Boundaries:
         self._last = now
         self._began: float | None = None
         self._records = 0
-        self._end = PieceEnd.POLL
+        self._end = PartEnd.POLL
         #: When the last poll with anything in it ended.
         self._polled = -inf
 
     @property
     def began(self) -> float | None:
-        """The time when the open transaction began, or None if none is open."""
         return self._began
 
     @property
     def records(self) -> int:
-        """The number of records in the open transaction."""
         return self._records
 
     @property
     def whole(self) -> bool:
         """True if the open transaction may be committed at the end of the task, without a request for it."""
-        return self._boundary is not TransactionBoundary.CONNECTOR and self._end is not PieceEnd.INSIDE
+        return self._boundary is not TransactionBoundary.CONNECTOR and self._end is not PartEnd.INSIDE
 
     def after(
-        self, end: PieceEnd, records: int, now: float, *, moves: bool = True, waiting: bool = False, last: bool = False
+        self, end: PartEnd, records: int, now: float, *, moves: bool = True, waiting: bool = False, last: bool = False
     ) -> BoundaryAction:
-        """Decides the action after a piece.
+        """Decides the action after a part.
 
         Args:
-            end: The boundary after it.
             records: The number of its records that were sent.
-            now: Monotonic seconds.
             moves: True if it has records, or at least a source offset.
-            waiting: True if the next piece is there already.
-            last: True if no other piece follows, because the record after it has failed the task.
+            waiting: True if the next part is there already.
+            last: True if no other part follows, because the record after it has failed the task.
         """
         if moves and self._began is None:
             self._began = now
         self._records += records
-        if last and end is PieceEnd.INSIDE and not records and self._end is PieceEnd.POLL:
+        if last and end is PartEnd.INSIDE and not records and self._end is PartEnd.POLL:
             # The failed poll does not count; the polls before it do.
-            end = PieceEnd.POLL
+            end = PartEnd.POLL
         self._end = end
-        if end is PieceEnd.INSIDE:
+        if end is PartEnd.INSIDE:
             return BoundaryAction.GO_ON
-        if end is PieceEnd.BULK:
+        if end is PartEnd.BULK:
             return BoundaryAction.COMMIT
         if self._boundary is TransactionBoundary.CONNECTOR:
-            return {PieceEnd.COMMIT: BoundaryAction.COMMIT, PieceEnd.ABORT: BoundaryAction.ABORT}.get(
+            return {PartEnd.COMMIT: BoundaryAction.COMMIT, PartEnd.ABORT: BoundaryAction.ABORT}.get(
                 end, BoundaryAction.GO_ON
             )
-        if end is PieceEnd.REST:
+        if end is PartEnd.REST:
             return BoundaryAction.COMMIT
         if self._boundary is TransactionBoundary.INTERVAL:
             return BoundaryAction.COMMIT if self.due_in_s(now) == 0 else BoundaryAction.GO_ON
@@ -137,7 +131,7 @@ class Boundaries:
 
     def due_in_s(self, now: float) -> float | None:
         """Seconds until a commit is due without new records; 0 if it is due, None if it waits for records."""
-        if self._boundary is TransactionBoundary.CONNECTOR or self._end is PieceEnd.INSIDE:
+        if self._boundary is TransactionBoundary.CONNECTOR or self._end is PartEnd.INSIDE:
             return None
         if self._boundary is TransactionBoundary.INTERVAL:
             at = self._last + self._interval_s
@@ -165,7 +159,6 @@ def whole_polls(polls: Sequence[int], record: int) -> int:
 
     Args:
         polls: The numbers of records of the batch after which a poll ends, ascending.
-        record: The position of the record.
 
     >>> whole_polls([3, 5], 4), whole_polls([3, 5], 5), whole_polls([3, 5], 2)
     (3, 5, 0)
@@ -178,7 +171,6 @@ class TransactionRequests(TransactionContext):
     """The requests of one task.
 
     Args:
-        owner: The task, for messages.
         frames: True if it returns frames, whose rows it cannot name as records.
     """
 
@@ -186,21 +178,18 @@ class TransactionRequests(TransactionContext):
         self._owner = owner
         self._frames = frames
         self._lock = threading.Lock()
-        self._batch: set[PieceEnd] = set()
+        self._batch: set[PartEnd] = set()
         # The records themselves are kept, so that nothing else gets their ids.
-        self._records: dict[int, tuple[SourceRecord, set[PieceEnd]]] = {}
+        self._records: dict[int, tuple[SourceRecord, set[PartEnd]]] = {}
 
     def commit_transaction(self, record: SourceRecord | None = None) -> None:
-        self._ask(record, PieceEnd.COMMIT)
+        self._ask(record, PartEnd.COMMIT)
 
     def abort_transaction(self, record: SourceRecord | None = None) -> None:
-        self._ask(record, PieceEnd.ABORT)
+        self._ask(record, PartEnd.ABORT)
 
-    def pieces(self, polled: PolledBatch | None) -> list[tuple[PolledBatch, PieceEnd]]:
+    def cut(self, polled: PolledBatch | None) -> list[tuple[PolledBatch, PartEnd]]:
         """Cuts the polled records where the task has requested the end of its transaction.
-
-        Args:
-            polled: The result of ``poll``; None or empty for nothing.
 
         Raises:
             ConnectException: The task asks for a commit and for an abort at the same place.
@@ -210,10 +199,10 @@ class TransactionRequests(TransactionContext):
             if polled is None or isinstance(polled, SourceFrame):
                 if polled is None:
                     return [] if batch is None else [((), batch)]
-                return [(polled, batch or PieceEnd.POLL)]
+                return [(polled, batch or PartEnd.POLL)]
             return self._cut(polled, batch) if self._records else _whole(polled, batch)
 
-    def _ask(self, record: SourceRecord | None, end: PieceEnd) -> None:
+    def _ask(self, record: SourceRecord | None, end: PartEnd) -> None:
         if record is None:
             with self._lock:
                 self._batch.add(end)
@@ -231,8 +220,8 @@ class TransactionRequests(TransactionContext):
         with self._lock:
             self._records.setdefault(id(record), (record, set()))[1].add(end)
 
-    def _cut(self, polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[PolledBatch, PieceEnd]]:
-        found: list[tuple[PolledBatch, PieceEnd]] = []
+    def _cut(self, polled: Sequence[SourceRecord], batch: PartEnd | None) -> list[tuple[PolledBatch, PartEnd]]:
+        found: list[tuple[PolledBatch, PartEnd]] = []
         first = 0
         for row, record in enumerate(polled):
             asked = self._records.pop(id(record), None)
@@ -245,7 +234,7 @@ class TransactionRequests(TransactionContext):
         # Where a request for its last record stands already, one for the whole batch finds nothing left.
         return found if first == len(polled) and found else [*found, *_whole(polled[first:], batch)]
 
-    def _one(self, ends: set[PieceEnd], place: str) -> PieceEnd | None:
+    def _one(self, ends: set[PartEnd], place: str) -> PartEnd | None:
         if len(ends) > 1:
             raise ConnectException(
                 f"Task {self._owner} asks for a commit and for an abort of the transaction after {place}: it can be "
@@ -254,5 +243,5 @@ class TransactionRequests(TransactionContext):
         return next(iter(ends), None)
 
 
-def _whole(polled: Sequence[SourceRecord], batch: PieceEnd | None) -> list[tuple[PolledBatch, PieceEnd]]:
-    return [(polled, batch or PieceEnd.POLL)] if polled or batch else []
+def _whole(polled: Sequence[SourceRecord], batch: PartEnd | None) -> list[tuple[PolledBatch, PartEnd]]:
+    return [(polled, batch or PartEnd.POLL)] if polled or batch else []

@@ -40,12 +40,7 @@ WAITING_BYTES: Final = 32 * 1024 * 1024
 
 @dataclass(frozen=True)
 class BatchLimits:
-    """The limits on the size of a batch; one larger poll, frame or message is still allowed.
-
-    Attributes:
-        max_records: ``batch.max.records``.
-        max_bytes: ``batch.max.bytes``.
-    """
+    """The limits on the size of a batch; one larger poll, frame or message is still allowed."""
 
     max_records: int = 50_000
     max_bytes: int = 16 * 1024 * 1024
@@ -56,7 +51,6 @@ class SharedLoad:
 
     Args:
         jobs: the number of jobs that keep Spark's cores busy.
-        waiting_bytes: the most bytes that may wait for Spark.
 
     >>> load = SharedLoad(jobs=2, waiting_bytes=10)
     >>> load.begin()
@@ -105,7 +99,6 @@ class SharedLoad:
         """True if this many bytes may wait; after True, `release` must be called.
 
         Args:
-            nbytes: the size of a task's poll or fetch.
             anyway: admits it above the limit; each task may always have one waiting poll, or it would never progress.
         """
         with self._lock:
@@ -134,16 +127,12 @@ class BoundedQueue(Generic[T]):
     """A queue. Invariant 3.
 
     Args:
-        items: The most waiting items.
         limits: The most records and bytes of all waiting items; a single larger item is still admitted.
         load: The load of all tasks, which counts its bytes; None: not counted.
         changed: Notified at each change; given if threads wait for several conditions at once.
-        clock: Monotonic seconds.
 
     Attributes:
         changed: The caller holds it for the methods that say so.
-        records: The number of waiting records.
-        nbytes: Their size.
     """
 
     def __init__(
@@ -203,7 +192,6 @@ class BoundedQueue(Generic[T]):
         """The first item, and the items after it that make one batch with it.
 
         Args:
-            limits: The limits of the batch.
             joins: True if an item joins the batch; called with the first item, the one before it, and the item.
         """
         item, records, nbytes = self.pop()
@@ -338,7 +326,6 @@ class _Begun(Generic[Made]):
     """A batch in progress, and its job, if that runs on another thread.
 
     Attributes:
-        job: The job on another thread.
         shares: The bytes that it holds while it waits for a job that it shares; None: it has its own.
         batch: The batch; its result may be an error of its beginning, so that batches before it end first.
     """
@@ -369,10 +356,7 @@ class OverlappingBatches(Generic[Taken, Made]):
     """The converted batches of a task, in the order they came. Invariant 3.
 
     Args:
-        name: the task, for the threads.
-        inflow: the queue of batches.
         begin: begins a batch and hands its job to the `Submit`; the results of batches are asked for in their order.
-        busy: records the busy time of the stage ``spark``.
         load: the load of all tasks; a second batch begins only if a core is idle.
     """
 

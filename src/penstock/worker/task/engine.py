@@ -51,8 +51,7 @@ from penstock.model.states import Progress
 from penstock.pipeline.spark.jvm import brief
 from penstock.telemetry import log_context, no_probe, waiting_for
 from penstock.threads import OwnedThread, StopEvent
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler
+from penstock.worker.errors import ErrorCounts, ErrorHandler
 from penstock.worker.task.bounded_queue import BatchLimits, SharedLoad
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.waiting import Retries, RetryBackoff, asks_again
@@ -86,10 +85,6 @@ class Sessions(Protocol):
 
 class TaskSession:
     """The session for one instance of a task.
-
-    Args:
-        owner: The task, for messages.
-        sessions: The worker's; None = there is none.
 
     Attributes:
         in_put: The newest session that the ``put`` in progress has used; the sink's loop clears it before each ``put``.
@@ -175,15 +170,11 @@ class TaskSpec(Generic[TaskT_co]):
     """A task and its settings.
 
     Attributes:
-        id: Connector and number.
         task: The user's instance; not initialized yet.
         config: The settings for its ``start``, placeholders resolved.
-        read_config: Reads them again (``context.configs()``).
-        limits: The limits of a batch.
         offset_flush_interval_s: ``offset.flush.interval.ms``. (The committer of a source has its own.)
         offset_flush_timeout_s: ``offset.flush.timeout.ms``: the time limit for work in flight at the end, and for a
             commit.
-        backoff: The delay before the retry of a call.
         paused: True if it starts paused; then it is initialized only when it is resumed.
     """
 
@@ -199,7 +190,6 @@ class TaskSpec(Generic[TaskT_co]):
 
     @property
     def name(self) -> str:
-        """The task, for messages of sinks."""
         return f"{self.id.connector} task {self.id.task}"
 
 
@@ -210,13 +200,8 @@ class TaskServices:
     Attributes:
         report: Called with RUNNING, PAUSED and FAILED, and with UNASSIGNED or RESTARTING at the end; on the task's
             thread, must not block.
-        session: The Spark session, as this instance of the task uses it.
-        errors: Handles failed records.
-        load: The load of all tasks of the worker.
-        metrics: The metrics that the task and its parts add.
         close: Called after everything else has ended: closes transforms, converters, admin clients.
         abandoned: Called when the task is cancelled and commits nothing more; must not block.
-        probe: Called at named points of the data path, for kill tests.
         note_topics: Notes the topics of the records of a batch (KIP-558). Called again for each batch, because users
             may reset the topics. Any thread; must not block.
     """
@@ -236,7 +221,6 @@ class TransactionLostException(ConnectException):
     """The open transaction of a source task can never be committed; its records have to be read again.
 
     Args:
-        message: The event, and the remedy if it happens repeatedly.
         outside: True if the cause lies outside of the task, such as brokers that do not answer. Then the task is
             created again without a limit.
     """
@@ -254,7 +238,6 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
     """Returns the state of a task that ended by an error: FAILED, or about to start again.
 
     Args:
-        error: The error.
         shares_id: True if the workers of a group use one static member id for the task. A frozen worker that wakes may
             join with it and fence the task on its new worker, until its group corrects it a moment later.
     """
@@ -269,12 +252,7 @@ _GOES_ON: Final = TaskEnding.NO
 
 
 class TaskEngine(ABC, Generic[TaskT]):
-    """One task, from start to end.
-
-    Args:
-        spec: The task and its settings.
-        services: The worker's services. A cancelled task makes no more reports.
-    """
+    """One task, from start to end."""
 
     def __init__(self, spec: TaskSpec[TaskT], services: TaskServices) -> None:
         self.id = spec.id
@@ -369,7 +347,6 @@ class TaskEngine(ABC, Generic[TaskT]):
         """Have the task's `wakeup` called, on another thread. Thread: any."""
 
     def _state_after(self, error: BaseException) -> State:
-        """Returns the state that follows an error: FAILED, or a new start."""
         return state_after(error)
 
     # ---------------------------------------------------------------- the task's thread

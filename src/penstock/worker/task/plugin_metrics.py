@@ -38,10 +38,7 @@ class InstanceMetrics:
     """The metrics of the plugins of one connector instance or task instance.
 
     Args:
-        metrics: The registry that shows them.
         labels: ``connector``, and ``task`` for a task.
-        window: The time window of windowed stats.
-        clock: Monotonic seconds.
     """
 
     def __init__(
@@ -85,15 +82,12 @@ class InstanceMetrics:
     # -- For the metrics of its plugins
     @property
     def window(self) -> SampleWindow:
-        """The sample window of windowed stats."""
         return self._window
 
     def now(self) -> float:
-        """Monotonic seconds."""
         return self._clock()
 
     def check_open(self, where: str) -> None:
-        """Raises IllegalWorkerStateException when the instance has ended."""
         if self._closed:
             raise IllegalWorkerStateException(f"The metrics of {where} are closed: it has ended")
 

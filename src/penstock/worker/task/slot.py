@@ -44,11 +44,7 @@ class TooManyTasksException(ConnectException):
 
 
 def check_count(connector: str, count: int, maximum: int) -> None:
-    """Refuses more tasks than allowed; for ``tasks.max.enforce=true``.
-
-    Raises:
-        TooManyTasksException: too many.
-    """
+    """Refuses more tasks than allowed; for ``tasks.max.enforce=true``."""
     if count > maximum:
         raise TooManyTasksException(
             f"The connector {connector} has generated {count} task configs, which is greater than {maximum}, "
@@ -68,8 +64,6 @@ def complete(
     """Adds the worker's settings to task configurations, and restores placeholders so that secrets are not stored.
 
     Args:
-        generated: The connector's task configurations.
-        task_class: Class of its tasks.
         sink: True for a sink, whose tasks get its topics.
         raw: The connector's settings with placeholders.
         resolved: The same with the placeholders resolved.
@@ -110,9 +104,6 @@ def changed(
     """True if the tasks must be restarted.
 
     Args:
-        new: Task configurations just completed.
-        old: Those in force.
-        connector_now: The connector's settings.
         connector_then: Its settings when ``old`` came into force: converters, transforms and client overrides are read
             from there by the tasks, so a change of them needs new tasks too. None when there were none.
     """
@@ -134,11 +125,7 @@ def class_name(cls: type) -> str:
 
 
 def load_class(name: str) -> type:
-    """The class with this name; Java's names are known, too.
-
-    Raises:
-        ConnectException: it cannot be imported.
-    """
+    """The class with this name; Java's names are known, too."""
     path = TASK_CLASSES.get(name, name)
     module, _, inside = path.partition(":") if ":" in path else path.rpartition(".")
     try:
@@ -219,11 +206,7 @@ _ALIVE = {TaskPhase.BUILDING, TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.P
 
 
 def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect]]:
-    """One transition.
-
-    Raises:
-        ValueError: the pair of phase and event cannot happen.
-    """
+    """One transition."""
     match event:
         case TaskCancelAsked():
             return TaskPhase.CANCELLED, []
@@ -265,13 +248,9 @@ class TaskRequest:
     """Everything needed to build one task.
 
     Attributes:
-        id: The task.
-        connector_type: Source or sink.
         connector_config: The connector's settings, placeholders resolved (converters, transforms, errors.*, overrides).
         task_config: The task's own settings, placeholders resolved.
         read_task_config: Reads the task's settings again with placeholders resolved anew.
-        paused: True if it starts paused.
-        task_count: The number of tasks of the connector.
         confirm: For an exactly-once source: returns if the task still belongs here; blocks; raises ConnectException.
         confirm_owner: For the same: True if the group has confirmed after this monotonic time that it runs here;
             blocks.
@@ -338,11 +317,8 @@ class TaskSlot:
     """One task, from the request to start it until it has ended or was abandoned.
 
     Args:
-        task: The task.
         make: Builds the runner; may take long, may raise.
-        paused: True if it starts paused.
         on_state: Called with every state that counts; must not block; any thread.
-        stop_timeout_s: The time that it may take to end.
     """
 
     def __init__(

@@ -1,20 +1,11 @@
 """The conditions that connectors and tasks wait for: as their threads say, or as the stack of a user's code shows.
 
-Main types: ``WaitReason``, ``Hints``, ``CodeLocation``. Main functions: ``task_waiting``, ``connector_waiting``,
-``places``. All are pure but ``places``, which looks at the threads of this process, which costs the threads nothing.
+The worker's own code announces each wait (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``; stacks
+only locate a user's code. All is pure but ``places``, which looks at the threads of this process, at no cost to them.
 
-The worker's own code announces each wait (``penstock.telemetry.waiting_for``), with a reason of ``REASONS``. Stacks
-only locate a user's code. Names of threads are those of ``docs/threads.md``.
-
-``Retries``, of one task or connector, counts and reports calls that asked to be made again with ``RetriableException``
-(``asks_again``), and ``RetryBackoff`` is the pure rule for the delay. The first failure is a line in the log at
-WARNING, then one in ten minutes; until a call succeeds ``explain``, the status and ``/health`` show the cause, the
-count and the time of the next try. Owning thread: the task's or connector's; ``waiting`` may be asked from any.
-
-``OffsetsHeldUp`` reports a task that cannot start because its offsets topic cannot be read to its end. The first report
-is a line at INFO, since the open transaction of a killed task usually ends soon. If it lasts, a WARNING follows once a
-minute, and ``explain``, the status of the task and ``/health`` show it. Owning thread: the task's; ``text`` may be
-asked from any.
+``Retries`` counts and reports calls that asked to be made again; ``OffsetsHeldUp`` reports a task that cannot start
+because its offsets topic cannot be read to its end. Both are shown in ``explain``, the status and ``/health``.
+Owning thread of both: the task's or connector's; their properties may be asked from any.
 
 Source: RetryWithToleranceOperator of Kafka Connect for the growth of the delay; AbstractWorkerSourceTask calls ``poll``
 again at once.
@@ -42,34 +33,6 @@ from penstock.telemetry.logs import SeldomLog
 from penstock.telemetry.waits import Standstill, connector_owner, goes_on, stacks, stands_still, task_owner
 from penstock.traces import is_authors_part, is_library
 
-#: Every reason there is.
-REASONS: Final = (
-    "paused",
-    "stopped",
-    "failed",
-    "not_started",
-    "user_code",
-    "spark_starting",
-    "spark_executors",
-    "spark",
-    "record_retry",
-    "schema_registry",
-    "service",
-    "source_retry",
-    "sink_retry",
-    "broker",
-    "transaction",
-    "open_transaction",
-    "ownership",
-    "back_pressure",
-    "input_missing",
-    "topic_missing",
-    "group_join",
-    "no_partitions",
-    "no_data",
-    "worker_away",
-)
-
 _TEXTS: Final[Mapping[str, str]] = {
     "paused": "It is paused; resume it.",
     "stopped": "It is stopped; resume it.",
@@ -95,6 +58,8 @@ _TEXTS: Final[Mapping[str, str]] = {
     "no_data": "There is nothing to do.",
     "worker_away": "The worker that runs it does not tell what it waits for.",
 }
+#: Every reason there is.
+REASONS: Final = (*_TEXTS, "user_code")
 _RESTING: Final = {
     State.PAUSED: "paused",
     State.STOPPED: "stopped",
@@ -131,7 +96,6 @@ class CodeLocation:
     """The position of a thread in the code.
 
     Attributes:
-        frames: Its stack.
         wait: The wait that the worker's code has announced; None if it has not.
     """
 
@@ -162,12 +126,10 @@ class WaitReason:
 
     Attributes:
         reason: One of ``REASONS``.
-        text: The same as a sentence.
         stack: For a user's code: its stack, innermost last, without the worker's own frames.
         since: The time at which the user's code was called, or the wait began.
         cause: Its cause, such as the error that failed a task; the text has it as well.
         count: The number of times in a row that a call asked for a retry.
-        next_try: The time of the next try.
     """
 
     reason: str
@@ -187,7 +149,6 @@ class WaitReason:
         return replace(self, text=f"{told} {then}" if then else told, cause=cause)
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST."""
         body: dict[str, object] = {"reason": self.reason, "text": self.text}
         if self.cause is not None:
             body["cause"] = self.cause
@@ -208,13 +169,9 @@ class Hints:
 
     Attributes:
         round_began: The start of the current round of its loop, and so of the method that runs; monotonic seconds.
-        kafka: The state of its producer's connection to Kafka.
         joined: True if its consumer group has assigned it partitions, perhaps none.
         assigned: The number of its partitions; None for a source.
-        transaction: The wait of its open transaction.
-        retry: The reason for its retry; None if it asked for none.
         held_up: The transaction of another producer that blocks reading its offsets topic to the end.
-        progress: The progress that it reports.
     """
 
     round_began: float | None = None
@@ -268,12 +225,7 @@ def task_waiting(
 
     Args:
         task: Its id, the end of its threads' names.
-        state: The state that it reports.
-        threads: The stacks and waits of threads.
-        spark_up: True if there is a Spark session.
-        spark_trouble: The reason why Spark does not work or start; None if it works.
         kafka_up: True if Kafka answers; a sink without records cannot know.
-        hints: The task's own information.
     """
     stages = ("task", "convert", "delivery")
     own, convert, delivery = (threads.get(f"{stage}-{task}", _NOWHERE).whole() for stage in stages)
@@ -341,7 +293,7 @@ def _waits_for_data(frames: Sequence[StackEntry]) -> bool:
 
 
 def because(reason: str) -> WaitReason:
-    """One of ``REASONS`` with its text."""
+    """The same, with its cause and advice."""
     return WaitReason(reason, _TEXTS[reason])
 
 
@@ -370,10 +322,6 @@ _LONG_S: Final = 15.0
 
 class OffsetsHeldUp:
     """The messages about offsets that are held up, for one task.
-
-    Args:
-        task: Its id.
-        clock: Monotonic seconds.
 
     Attributes:
         text: The cause of the wait; None if there is none, or it is unknown.
@@ -463,12 +411,8 @@ class Retries:
     Args:
         unit: The id of the task, or the name of the connector.
         reason: ``source_retry`` or ``sink_retry``.
-        backoff: The delay if the task does not give one.
-        clock: Monotonic seconds.
-        of_connector: True for a connector.
 
     Attributes:
-        total: The number of calls that asked for a retry.
         asked: The last failure; None if no call asks to be made again.
     """
 
@@ -496,8 +440,6 @@ class Retries:
         """A call asks to be made again.
 
         Args:
-            call: The name of the method.
-            error: The error that it raised.
             delay_s: The delay that the task requested other than in the error, if any.
 
         Returns:
@@ -616,8 +558,6 @@ class RetryBackoff:
     """The wait before a call is made again.
 
     Attributes:
-        most_s: The longest wait.
-        setting: The setting that says so, for messages.
         share: A uniform random number in [0, 1), so that tasks that failed together do not come back together.
     """
 

@@ -20,8 +20,7 @@ from penstock.worker.bulk.engine import BulkEngine, BulkServices
 from penstock.worker.bulk.executor import PartitionWork
 from penstock.worker.bulk.planning import Planned
 from penstock.worker.bulk.runs import AttemptFailedException, Failure, Markers
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 
 PARTITION, END = {"shop": "a"}, {"next": 100}
 NOTHING: Any = None

@@ -37,7 +37,7 @@ from penstock.worker.bulk.executor import (
 )
 from penstock.worker.bulk.runs import Failure, Marker, Markers, NotRepeatableException, RunKey, digest, is_final
 from penstock.worker.bulk.shipping import Parts
-from penstock.worker.errors.tolerance import ErrorPolicy
+from penstock.worker.errors import ErrorPolicy
 
 WORKER = {"bootstrap.servers": "localhost:9092", "offset.storage.topic": "offsets"}
 RUN = RunKey("group", "orders", "first")
@@ -58,7 +58,8 @@ class Memory:
 
     def cluster(self, delivery: MessageTarget) -> BulkClients:
         markers = Markers()
-        return BulkClients(_Log(self, markers), markers, lambda settings, name, stops: Producer(self, settings, stops))
+        made: Any = _Log(self, markers)
+        return BulkClients(made, markers, lambda settings, name, stops: Producer(self, settings, stops))
 
     def markers(self) -> dict[int, Marker]:
         found = Markers()

@@ -25,8 +25,7 @@ from penstock.worker.bulk import range_work as module
 from penstock.worker.bulk.range_work import RangeAnswer, RangeWork, TopicReading
 from penstock.worker.bulk.runs import Failure
 from penstock.worker.bulk.shipping import Parts, TransformRecipe
-from penstock.worker.errors.reporters import FailedRecord
-from penstock.worker.errors.tolerance import ErrorPolicy
+from penstock.worker.errors import ErrorPolicy, FailedRecord
 
 PLACE = TopicPartition("t", 3)
 NO_SCHEMA = {"schemas.enable": "false"}

@@ -23,8 +23,7 @@ from penstock.worker.bulk import sink_driver as module
 from penstock.worker.bulk.range_work import RangeWork
 from penstock.worker.bulk.runs import AttemptFailedException, Failure
 from penstock.worker.bulk.sink_driver import Around, BulkSinkDriver, BulkSinkServices
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 from penstock.worker.sink.queues import SinkCounts
 
 PLACE = TopicPartition("t", 3)

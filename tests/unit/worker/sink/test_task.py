@@ -18,7 +18,7 @@ from penstock.errors import (
 )
 from penstock.model import State
 from penstock.pipeline.batch.batches import SinkBatch
-from penstock.worker.errors.tolerance import ErrorPolicy
+from penstock.worker.errors import ErrorPolicy
 from penstock.worker.sink import loop as sink_loop
 from penstock.worker.sink import queues as sink_stages
 from penstock.worker.sink.context import DeliveredMessages

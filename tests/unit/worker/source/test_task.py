@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -49,8 +49,7 @@ from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics
 from penstock.worker.bulk.engine import BulkEngine, Finished
 from penstock.worker.bulk.runs import Totals
-from penstock.worker.errors.reporters import ErrorCounts, FailedRecord
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy, FailedRecord
 from penstock.worker.source import task as source_task
 from penstock.worker.source.delivery_guarantee import Ownership, TransactionBeginning
 from penstock.worker.source.exactly_once import TransactionCommitter, TransactionSizes
@@ -120,7 +119,7 @@ class Rig:
         )
         self.source = SourceServices(
             pipeline=self.pipeline,
-            producer=self.producer,
+            producer=cast("Any", self.producer),
             topics=self.topics or TopicCreator("c-0", None, None),
             offset_reader=OffsetReader(self.store, "c"),
             committer=self.committer(),
@@ -145,9 +144,9 @@ class Rig:
         return TransactionCommitter(
             ConnectorTaskId("c", 0),
             CommitHooks(self.task),
-            producer=self.transactions,
+            producer=cast("Any", self.transactions),
             offsets=self.store,
-            start=TransactionBeginning("c-0", self.transactions, self.ownership),
+            start=TransactionBeginning("c-0", cast("Any", self.transactions), self.ownership),
             boundaries=Boundaries(self.boundary, self.interval_s, self.transaction_timeout_s, 1000, time.monotonic()),
             sizes=TransactionSizes(SampleWindow(), time.monotonic),
             clock=time.monotonic,

@@ -15,8 +15,7 @@ from penstock.api import SourceFrame
 from penstock.errors import ConnectException
 from penstock.pipeline.batch.batches import PendingBatch, PolledBatch, ProduceBatch, Submit
 from penstock.telemetry import BusyTimes
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 from penstock.worker.source.batcher import Batcher, TakenBatch
 from penstock.worker.source.delivery import Outgoing, SourceConverter
 from penstock.worker.task.bounded_queue import (

@@ -20,8 +20,7 @@ from penstock.errors import DataException, ServiceUnavailableException
 from penstock.model import State
 from penstock.pipeline.batch.batches import RecordError
 from penstock.telemetry import Wait, waiting_for
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 from penstock.worker.task.waiting import (
     REASONS,
     CodeLocation,

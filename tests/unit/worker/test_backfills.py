@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -20,10 +20,9 @@ from penstock.kafka.consumer.offsets import Subscription
 from penstock.model import ConnectorTaskId, State
 from penstock.model.payloads import BackfillRange, BackfillRequest, BackfillState, BackfillView
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
-from penstock.worker.backfill.planning import RangeConsumer, SinkBackfill, sink_ranges
-from penstock.worker.backfill.runs import Backfills, backfill_task
-from penstock.worker.errors.reporters import ErrorCounts
-from penstock.worker.errors.tolerance import ErrorHandler, ErrorPolicy
+from penstock.worker.backfill_tasks import RangeConsumer, SinkBackfill, sink_ranges
+from penstock.worker.backfills import Backfills, backfill_task
+from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy
 from penstock.worker.sink.task import SinkServices, SinkTaskRunner
 from penstock.worker.task.engine import TaskServices, TaskSession, TaskSpec
 
@@ -96,7 +95,7 @@ class Lab:
 
     def make(self, report: Callable[[State, str | None], None]) -> SinkBackfill:
         handler = ErrorHandler(self.policy, [], counts=ErrorCounts(), clock=lambda: 0, random=lambda: 0.5)
-        consumer = RangeConsumer(self.topics, self.ranges)
+        consumer = RangeConsumer(cast("Any", self.topics), self.ranges)
         task: SinkTask = self.task
         runner = SinkTaskRunner(
             TaskSpec(backfill_task("lake"), task, {}, dict, offset_flush_timeout_s=1.0),
@@ -244,6 +243,10 @@ class Kafka:
         return dict.fromkeys(places, min(50, max(10, timestamp_ms)))
 
 
+def kafka(*places: TopicPartition) -> Any:
+    return Kafka(*places)
+
+
 THERE = Subscription.of(["t"])
 
 
@@ -251,12 +254,12 @@ THERE = Subscription.of(["t"])
     ("begin", "end", "expected"), [(20, 30, (20, 30)), (0, None, (10, 50)), (45, 9_999, (45, 50)), (60, 70, None)]
 )
 def test_times_are_offsets_of_all_partitions(begin: int, end: int | None, expected: tuple[int, int] | None) -> None:
-    found = sink_ranges(BackfillRequest(begin, end), THERE, Kafka(T0, T1, TopicPartition("u", 0)))
+    found = sink_ranges(BackfillRequest(begin, end), THERE, kafka(T0, T1, TopicPartition("u", 0)))
     assert found == ([] if expected is None else [BackfillRange("t", number, *expected) for number in (0, 1)])
 
 
 def test_a_pattern_has_the_topics_that_are_there() -> None:
-    found = sink_ranges(BackfillRequest(20, 30), Subscription.matching("u.*"), Kafka(T0, TopicPartition("u1", 0)))
+    found = sink_ranges(BackfillRequest(20, 30), Subscription.matching("u.*"), kafka(T0, TopicPartition("u1", 0)))
     assert found == [BackfillRange("u1", 0, 20, 30)]
 
 
@@ -273,11 +276,11 @@ def test_a_pattern_has_the_topics_that_are_there() -> None:
 )
 def test_offsets_that_are_not_there_are_named(ranges: list[BackfillRange], text: str) -> None:
     with pytest.raises(BadRequestException, match=text):
-        sink_ranges(BackfillRequest(ranges=ranges), THERE, Kafka(T0, T1))
+        sink_ranges(BackfillRequest(ranges=ranges), THERE, kafka(T0, T1))
 
 
 def test_offsets_of_a_source_and_topics_that_are_gone_are_named() -> None:
     with pytest.raises(BadRequestException, match="The offsets of a sink are ranges of topics"):
-        sink_ranges(BackfillRequest(span=(1, 2)), THERE, Kafka(T0))
+        sink_ranges(BackfillRequest(span=(1, 2)), THERE, kafka(T0))
     with pytest.raises(NotFoundException, match="None of the connector's topics exists"):
-        sink_ranges(BackfillRequest(1, 2), THERE, Kafka())
+        sink_ranges(BackfillRequest(1, 2), THERE, kafka())

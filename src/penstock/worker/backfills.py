@@ -78,12 +78,7 @@ class _Run:
 
 
 class Backfills:
-    """Starts, shows and ends backfills.
-
-    Args:
-        worker_id: The worker that runs them.
-        gone: Called with each task that has ended.
-    """
+    """Starts, shows and ends backfills."""
 
     def __init__(self, worker_id: str, gone: Callable[[ConnectorTaskId], None]) -> None:
         self._worker_id = worker_id
@@ -101,13 +96,7 @@ class Backfills:
         """Begins one.
 
         Args:
-            connector: The connector.
-            reads: A description of the ranges.
-            total: The most records that these can be.
             make: Builds the task; called on the thread of the backfill.
-
-        Raises:
-            AlreadyExistsException: The connector has one that is running.
         """
         with self._lock:
             before = self._runs.get(connector)
@@ -130,11 +119,7 @@ class Backfills:
         return run.view if task is None else _now_at(run.view, task)
 
     def cancel(self, connector: str) -> None:
-        """Ends the backfill; the records that it has written stay.
-
-        Raises:
-            NotFoundException: None is running.
-        """
+        """Ends the backfill; the records that it has written stay."""
         run = self._runs.get(connector)
         if run is None or run.view.state is not BackfillState.RUNNING:
             raise NotFoundException(f"Connector {connector} has no backfill that is running")

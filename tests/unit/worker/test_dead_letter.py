@@ -1,5 +1,7 @@
 """The dead letter queue, with a producer that answers when told to."""
 
+from typing import cast
+
 import pytest
 from testkit.doubles.sink_doubles import failure
 
@@ -7,9 +9,9 @@ from penstock.api import TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException
 from penstock.kafka.admin import NewTopic
 from penstock.kafka.producer.record_batches import ProducerRecord
-from penstock.kafka.producer.record_producer import Answer
+from penstock.kafka.producer.record_producer import Answer, RecordProducer
 from penstock.model import ConnectorTaskId
-from penstock.worker.errors.reporters import (
+from penstock.worker.errors import (
     ConsumedMessage,
     DeadLetterQueue,
     DeadLetterSettings,
@@ -42,7 +44,11 @@ class Sender:
 
 def queue(*, context: bool = True) -> tuple[DeadLetterQueue, Sender, ErrorCounts]:
     sender, counts = Sender(), ErrorCounts()
-    return DeadLetterQueue(DeadLetterSettings("dlq", 1, context), TASK, sender, counts), sender, counts
+    return (
+        DeadLetterQueue(DeadLetterSettings("dlq", 1, context), TASK, cast("RecordProducer", sender), counts),
+        sender,
+        counts,
+    )
 
 
 def test_a_message_goes_to_the_queue_byte_for_byte() -> None:

@@ -1,26 +1,47 @@
-"""Plans backfills from a connector's configuration, and reads the ranges of sinks: ``RangeConsumer`` joins no group.
+"""Plans backfills from a connector's configuration, and reads what a plan names: a sink's ranges, a source's parts.
 
-Asks Kafka, and the tasks of sources: any thread but the herder's. ``RangeConsumer``: as ``SinkConsumer``; ``all_read``,
-``committed`` and ``unread`` from any thread.
+``RangeConsumer`` is the consumer of a sink's task that joins no group and keeps commits in memory. ``PartsTask`` calls
+the author's ``backfill`` for one part after the other; its offsets go to a store of the backfill's own. After all
+records a position of a separate source partition moves: once it is committed, Kafka's client has got all records.
+
+Threads: planning asks Kafka and the tasks of sources, so any but the herder's; ``PartsTask`` the task's;
+``RangeConsumer`` as ``SinkConsumer``, its properties any.
 """
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.api import BackfillSpan, OffsetAndMetadata, SinkConnector, SourceTask, TopicPartition
-from penstock.api.bulk import BulkSinkTask
+from penstock.api import (
+    BackfillPart,
+    BackfillSpan,
+    Chunk,
+    FrameSourceTask,
+    OffsetAndMetadata,
+    OffsetStorageReader,
+    PluginMetrics,
+    SinkConnector,
+    SourceFrame,
+    SourceRecord,
+    SourceTask,
+    SourceTaskContext,
+    TopicPartition,
+)
+from penstock.api.bulk import BulkFrame, BulkSinkTask
 from penstock.clients.reader import Fetched, RecordReader
 from penstock.errors import (
     BadRequestException,
     ConflictException,
     ConnectException,
+    DataException,
     NotFoundException,
     NotReadyException,
     RetriableException,
@@ -34,43 +55,22 @@ from penstock.model.payloads import BackfillPlan, BackfillQuestion, BackfillRang
 from penstock.plugins import Plugins
 from penstock.settings import InstalledPlugins, SinkSettings, SourceSettings
 from penstock.settings.worker import WorkerSettings
-from penstock.worker.backfill.reading import plan_parts
-from penstock.worker.bulk.range_work import RangeReader, placed
+from penstock.stores.offsets import MemoryOffsetStore, OffsetReader, value_bytes
+from penstock.worker.bulk.range_work import placed
 from penstock.worker.sink.task import SinkTaskRunner
+from penstock.worker.source.task import SourceTaskRunner
 from penstock.worker.task.engine import Sessions, TaskSession
+from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import TASK_CLASS, load_class
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
 
-class Offsets(Protocol):
-    """The part of ``TopicAdmin`` that is needed here."""
-
-    def existing_partitions(self, topics: Collection[str] | None) -> set[TopicPartition]:
-        """All partitions of topics that exist."""
-
-    def beginning_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset of the first record that each partition still has."""
-
-    def end_offsets(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition."""
-
-    def offsets_at(self, partitions: Collection[TopicPartition], timestamp_ms: int) -> dict[TopicPartition, int]:
-        """The first offset of each partition whose record is not older."""
-
-
-def sink_ranges(request: BackfillRequest, subscription: Subscription, admin: Offsets) -> list[BackfillRange]:
-    """The ranges that are read; those without messages are left out.
-
-    Args:
-        request: The request.
-        subscription: The connector's topics.
-        admin: Asks Kafka.
-
-    Raises:
-        BadRequestException: An offset or a topic is none of the connector's.
-        NotFoundException: None of its topics exists.
-    """
+def sink_ranges(request: BackfillRequest, subscription: Subscription, admin: TopicAdmin) -> list[BackfillRange]:
+    """The ranges that are read; those without messages are left out."""
     topics = None if subscription.pattern is not None else subscription.topics
     existing = admin.existing_partitions(topics)
     places = sorted(one for one in existing if topics is not None or subscription.covers(one.topic))
@@ -112,13 +112,7 @@ def _checked(
 
 
 class BackfillPlanner:
-    """Plans backfills.
-
-    Args:
-        settings: The worker's.
-        plugins: Where classes come from.
-        sessions: The worker's Spark session, for sources that read with it.
-    """
+    """Plans backfills."""
 
     def __init__(self, settings: WorkerSettings, plugins: Plugins, sessions: Sessions) -> None:
         self._settings = settings
@@ -204,11 +198,6 @@ class BackfillPlanner:
 
 
 def _span(name: str, request: BackfillRequest) -> BackfillSpan:
-    """The range of a source's backfill.
-
-    Raises:
-        BadRequestException: It is one of topics.
-    """
     if request.ranges:
         raise BadRequestException(
             f"Connector {name} is a source: the offsets of its backfill are an object with from and to, on the command "
@@ -228,6 +217,238 @@ def subscription_of(settings: SinkSettings) -> Subscription:
     return Subscription.matching(settings.topics_regex) if settings.topics_regex else Subscription.of(settings.topics)
 
 
+# ------------------------------------------------------------------ the parts of a source
+#: The source partition that moves after the last record.
+_END: Final = {"backfill": "end"}
+_IDLE_S: Final = 0.2
+
+MakeTask = Callable[[Mapping[str, str]], SourceTask]
+Rows = Chunk | SourceFrame | Sequence[SourceRecord]
+
+
+class _PartsContext(SourceTaskContext):
+    """The context of an author's task in a backfill: the runner's, with the settings of that task, and no positions."""
+
+    def __init__(self, context: SourceTaskContext, read_config: Callable[[], Mapping[str, str]]) -> None:
+        self.stopping = context.stopping
+        self._context = context
+        self._read_config = read_config
+
+    def configs(self) -> dict[str, str]:
+        return dict(self._read_config())
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        """See ``SourceTaskContext``; there is nothing committed."""
+        return self._context.offset_storage_reader()
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
+        """See ``SourceTaskContext``; the connector's positions are none of a backfill's."""
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        self._context.progress(done, total, unit)
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._context.plugin_metrics()
+
+    def spark(self) -> SparkSession:
+        return self._context.spark()
+
+
+class PartsTask(SourceTask):
+    """Reads the parts of a backfill in order."""
+
+    def __init__(self, shares: Sequence[BackfillShare], make: MakeTask) -> None:
+        self.is_read = False
+        self._make = make
+        self._left = [(share, part) for share in shares for part in share.parts]
+        self._task: tuple[BackfillShare, SourceTask] | None = None
+        self._rows: Iterator[Rows | BulkFrame] | None = None
+        self._offset: Mapping[str, object] | None = None
+
+    def start(self, props: Mapping[str, str]) -> None:
+        """See ``Task.start``; the author's tasks are started by ``poll``, each when it is its turn."""
+
+    def poll(self) -> Any:
+        """The next rows of the part that is read: a frame, records, a run of executors, or None."""
+        while self._left and not self.context.stopping.is_set():
+            share, part = self._left[0]
+            rows = self._next(share, part)
+            if rows is None:
+                self._left.pop(0)
+                self._rows, self._offset = None, None
+                continue
+            if isinstance(rows, Chunk):
+                if rows.data is None:
+                    self._offset = rows.position(part.partition)
+                    continue
+                rows = rows.frame(part.partition)
+            if isinstance(rows, list | tuple):
+                if not rows:
+                    continue
+                offset = rows[-1].source_offset
+            elif isinstance(rows, SourceFrame | BulkFrame):
+                offset = rows.source_offset
+            else:
+                raise ConnectException(
+                    f"backfill() of {type(self._task_of(share)).__name__} must yield Chunks, SourceFrames, BulkFrames "
+                    f"or lists of SourceRecords, got {type(rows).__name__}"
+                )
+            # An offset that cannot be stored would never count as delivered.
+            value_bytes(offset)
+            self._offset = offset
+            return rows
+        if not self._left and not self.is_read:
+            self._end_task()
+            self.context.advance(_END, {"read": True})
+            self.is_read = True
+        else:
+            self.context.stopping.wait(_IDLE_S)
+        return None
+
+    def _next(self, share: BackfillShare, part: BackfillPart) -> Rows | BulkFrame | None:
+        if self._rows is None:
+            self._rows = iter(self._task_of(share).backfill(part, self._offset))
+        try:
+            return next(self._rows, None)
+        except BaseException:
+            # If the error asks for a retry, the next call continues after the last yielded record.
+            self._close_rows()
+            raise
+
+    def _task_of(self, share: BackfillShare) -> SourceTask:
+        if self._task is not None and self._task[0] is share:
+            return self._task[1]
+        self._end_task()
+        config = dict(share.read_config())
+        task = self._make(config)
+        task.initialize(_PartsContext(self.context, share.read_config))
+        self._task = share, task
+        try:
+            task.start(config)
+        except BaseException:
+            self._end_task()
+            raise
+        return task
+
+    def wakeup(self) -> None:
+        task = self._task
+        if task is not None:
+            task[1].wakeup()
+
+    def stop(self) -> None:
+        self._end_task()
+
+    def _close_rows(self) -> None:
+        rows, self._rows = self._rows, None
+        close = getattr(rows, "close", None)
+        if close is not None:
+            # The generator runs on the task's thread while stop() comes from another thread.
+            with suppress(ValueError):
+                close()
+
+    def _end_task(self) -> None:
+        self._close_rows()
+        task, self._task = self._task, None
+        if task is not None:
+            try:
+                task[1].stop()
+            except Exception:
+                log.warning("The stop() of a task of this backfill failed", exc_info=True)
+
+
+class FramePartsTask(PartsTask, FrameSourceTask):
+    """The same for tasks that return frames."""
+
+
+def parts_task(shares: Sequence[BackfillShare], make: MakeTask, kind: type[SourceTask]) -> PartsTask:
+    """The task of a backfill."""
+    return (FramePartsTask if issubclass(kind, FrameSourceTask) else PartsTask)(shares, make)
+
+
+class _PlanContext(SourceTaskContext):
+    """The context of an author's task that only plans."""
+
+    def __init__(self, config: Mapping[str, str], spark: Callable[[], SparkSession]) -> None:
+        self.stopping = threading.Event()
+        self._config = config
+        self._spark = spark
+        self._metrics = InstanceMetrics.unread().plugin()
+        store = MemoryOffsetStore()
+        store.start()
+        self._offsets = OffsetReader(store, "")
+
+    def configs(self) -> dict[str, str]:
+        return dict(self._config)
+
+    def offset_storage_reader(self) -> OffsetStorageReader:
+        return self._offsets
+
+    def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None: ...
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None: ...
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._metrics
+
+    def spark(self) -> SparkSession:
+        return self._spark()
+
+
+def plan_parts(
+    task: SourceTask, config: Mapping[str, str], span: BackfillSpan, spark: Callable[[], SparkSession]
+) -> list[BackfillPart]:
+    """Asks a task of an author's for its part of a backfill. Runs its code: any thread but the herder's."""
+    task.initialize(_PlanContext(config, spark))
+    try:
+        task.start(dict(config))
+        found: Any = task.plan_backfill(span)
+    finally:
+        with suppress(Exception):
+            task.stop()
+    if not isinstance(found, Sequence) or not all(isinstance(one, BackfillPart) for one in found):
+        raise ConnectException(
+            f"plan_backfill() of {type(task).__name__} must return a sequence of BackfillParts, got {found!r}"
+        )
+    return list(found)
+
+
+class SourceBackfill:
+    """A source's task that reads the parts of a backfill; see ``BackfillTask``."""
+
+    def __init__(
+        self, runner: SourceTaskRunner, reading: PartsTask, shares: Sequence[BackfillShare], store: MemoryOffsetStore
+    ) -> None:
+        self.runner = runner
+        self._reading = reading
+        self._parts = [part for share in shares for part in share.parts]
+        self._offsets = OffsetReader(store, runner.id.connector)
+        store.start()
+
+    @property
+    def all_done(self) -> bool:
+        if self.runner.committer.counts.failures:
+            # A store in memory fails for nothing else.
+            self.runner.fail(DataException("An offset of this backfill cannot be stored; the log says why"))
+        if not self._reading.is_read or self._offsets.offset(_END) is None:
+            return False
+        return self.runner.committer.submitted.rows_left == 0
+
+    @property
+    def unread(self) -> Sequence[object]:
+        """See ``BackfillTask``: all that was read is delivered before the task is done."""
+        return ()
+
+    @property
+    def records(self) -> int:
+        return self.runner.counts.records
+
+    @property
+    def positions(self) -> Sequence[Mapping[str, object]]:
+        partitions = list({repr(sorted(one.partition.items())): one.partition for one in self._parts}.values())
+        found = zip(partitions, self._offsets.offsets(partitions), strict=True)
+        return [{"partition": dict(one), "offset": offset} for one, offset in found if offset is not None]
+
+
 # ------------------------------------------------------------------ the ranges of a sink
 #: The error of a task that sets other offsets than the backfill's.
 _IN_TARGET: Final = (
@@ -240,11 +461,10 @@ class RangeConsumer:
     """Reads ranges of partitions, each once.
 
     Args:
-        reader: Reads partitions.
         ranges: The first offset of each, and the offset after the last message.
     """
 
-    def __init__(self, reader: RangeReader, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
+    def __init__(self, reader: RecordReader, ranges: Mapping[TopicPartition, tuple[int, int]]) -> None:
         self._reader = reader
         self._ranges = dict(ranges)
         self._listener: RebalanceListener | None = None
@@ -259,7 +479,6 @@ class RangeConsumer:
     # ------------------------------------------------------------------ any thread
     @property
     def all_read(self) -> bool:
-        """True if all messages were handed out."""
         return len(self._done) == len(self._ranges)
 
     @property
@@ -281,11 +500,6 @@ class RangeConsumer:
         self._listener = listener
 
     def fetch(self, max_records: int, timeout_s: float) -> FetchedChunk | None:
-        """See ``SinkConsumer``.
-
-        Raises:
-            ConnectException: The task continues at other offsets.
-        """
         if not self._begun:
             self._begin()
         chunks = [one for one in self._reader.fetch(timeout_s) if one.place not in self._paused | self._done]
@@ -325,11 +539,6 @@ class RangeConsumer:
         self._reader.assign({place: self._read[place] for place in active})
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> int:
-        """See ``SinkConsumer``.
-
-        Raises:
-            ConnectException: An offset is outside of the range.
-        """
         self._refuse_other({**self._read, **positions}, exactly=False)
         self._epoch += 1
         self._read.update({place: offset for place, offset in positions.items() if place in self._ranges})
@@ -381,11 +590,7 @@ class RangeConsumer:
 def range_consumer(
     worker: Mapping[str, str], settings: SinkSettings, connector: str, task: int, ranges: Sequence[BackfillRange]
 ) -> RangeConsumer:
-    """The consumer of a sink's backfill.
-
-    Raises:
-        ConfigException: The client does not take a setting.
-    """
+    """The consumer of a sink's backfill."""
     client = consumer_settings(
         worker, settings.raw, client_id=sink_consumer_id(connector, task), group_id=f"connect-{connector}-backfill"
     )
@@ -394,27 +599,18 @@ def range_consumer(
 
 
 class SinkBackfill:
-    """A sink's task that reads ranges; see ``BackfillTask``.
-
-    Args:
-        runner: The task.
-        consumer: The consumer that it reads from.
-    """
+    """A sink's task that reads ranges; see ``BackfillTask``."""
 
     def __init__(self, runner: SinkTaskRunner, consumer: RangeConsumer) -> None:
-        self._runner = runner
+        self.runner = runner
         self._consumer = consumer
-
-    @property
-    def runner(self) -> SinkTaskRunner:
-        return self._runner
 
     @property
     def all_done(self) -> bool:
         if not self._consumer.all_read:
             return False
         ends = self._consumer.ends()
-        delivered = self._runner.delivered
+        delivered = self.runner.delivered
         return all(delivered.get(place, -1) >= end for place, end in ends.items())
 
     @property
@@ -423,7 +619,7 @@ class SinkBackfill:
 
     @property
     def records(self) -> int:
-        return self._runner.counts.records_read
+        return self.runner.counts.records_read
 
     @property
     def positions(self) -> Sequence[Mapping[str, object]]:

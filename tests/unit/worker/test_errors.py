@@ -15,12 +15,16 @@ from penstock.errors import (
     ToleranceExceededException,
 )
 from penstock.pipeline.batch.batches import RecordError
-from penstock.worker.errors.reporters import ConsumedMessage, ErrorCounts, FailedRecord, LogReporter, exception_of
-from penstock.worker.errors.tolerance import (
+from penstock.worker.errors import (
     TASK_PUT,
+    ConsumedMessage,
+    ErrorCounts,
     ErrorHandler,
     ErrorPolicy,
+    FailedRecord,
+    LogReporter,
     ToleranceVerdict,
+    exception_of,
     retry_delay_ms,
     verdict,
 )
