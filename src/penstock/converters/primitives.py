@@ -1,13 +1,8 @@
 """The converters of single primitive values: bytes, booleans and numbers, and the base that StringConverter shares.
 
-Main types: ``PlainConverter``, the base for keys, values and headers alike, with its steps ``WriteSide`` and
-``ReadSide``; ``ByteArrayConverter`` (bytes unchanged); ``BooleanConverter`` (one byte, 0 or 1); ``ShortConverter``,
-``IntegerConverter``, ``LongConverter``, ``FloatConverter`` and ``DoubleConverter`` (Kafka's big-endian bytes).
+Numbers are neither widened nor narrowed: a value must have exactly the converter's type. Spark has no function for the
+bits of a floating point number, so columns call Java's.
 
-Numbers are neither widened nor narrowed: a value must have exactly the converter's type. Spark cannot access the bits
-of a floating point number, so columns compute them; each step (scaling by a power of two) is exact.
-
-Thread: one instance for each task; steps are built on its pipeline thread.
 Source: org.apache.kafka.connect.converters.ByteArrayConverter, BooleanConverter, NumberConverter and its subclasses.
 """
 
@@ -56,7 +51,6 @@ class WriteSide(Step):
     side: SideName
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
@@ -84,7 +78,6 @@ class ReadSide(Step):
     side: SideName
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
 
         def make(record: RecordColumns, keep: NameColumn) -> Made:
             column, *faults = self.values(record.side(self.side), shape.side(self.side))
@@ -116,7 +109,6 @@ class PlainConverter(ColumnConverter, Converter, HeaderConverter):
         """Takes its settings."""
 
     def config(self) -> ConfigDef:
-        """See ``Converter``."""
         return self.settings.definition()
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
@@ -140,7 +132,6 @@ class WriteBytes(WriteSide):
             raise DataException(f"Invalid schema type for ByteArrayConverter: {known.schema.type.name}")
 
     def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``WriteSide``."""
         schema = known.carrier if known.schema is None else known.schema
         assert schema is not None, "values of one kind have a carrier"
         if schema.type is not Type.BYTES or known.physical.form is not LayoutKind.SCALAR:
@@ -168,7 +159,6 @@ class ByteArrayConverter(PlainConverter):
     reads_any_bytes: ClassVar[bool] = True
 
     def writing(self, side: SideName) -> Step:
-        """See ``ColumnConverter``."""
         return WriteBytes(side)
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray | None:
@@ -217,7 +207,6 @@ class WriteBoolean(WriteSide):
             raise DataException(f"Invalid schema type for BooleanConverter: {known.schema.type.name}")
 
     def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``WriteSide``."""
         faults: tuple[StepFault, ...] = ()
         carrier = known.carrier
         if carrier is not None and carrier.type is not Type.BOOLEAN:
@@ -232,7 +221,6 @@ class ReadBoolean(ReadSide):
     schema = OPTIONAL_BOOLEAN_SCHEMA
 
     def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``ReadSide``."""
         true, false = data == F.unhex(F.lit("01")), data == F.unhex(F.lit("00"))
         fault = StepFault(~(true | false), _UNREADABLE, DataException.java_name)
         return F.when(true, F.lit(True)).when(false, F.lit(False)), fault
@@ -244,7 +232,6 @@ class BooleanConverter(PlainConverter):
     java_name: ClassVar[str] = "org.apache.kafka.connect.converters.BooleanConverter"
 
     def writing(self, side: SideName) -> Step:
-        """See ``ColumnConverter``."""
         return WriteBoolean(side)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
@@ -271,122 +258,15 @@ class BooleanConverter(PlainConverter):
 
 
 @dataclass(frozen=True)
-class FloatLayout:
-    """The layout of an IEEE 754 floating point number.
-
-    Attributes:
-        size: Bytes.
-        fraction: The number of fraction bits.
-        bias: The exponent bias.
-        nan: The bits of NaN, as Java writes them.
-        spark: Spark's name of the type.
-    """
-
-    size: int
-    fraction: int
-    bias: int
-    nan: int
-    spark: str
-
-    @property
-    def infinity(self) -> int:
-        """The bits of positive infinity."""
-        return (2 * self.bias + 1) << self.fraction
-
-
-FLOAT: Final = FloatLayout(4, 23, 127, 0x7FC00000, "float")
-DOUBLE: Final = FloatLayout(8, 52, 1023, 0x7FF8000000000000, "double")
-
-
-def bytes_of_integer(column: Column, size: int) -> Column:
-    """The last ``size`` bytes of an integer's two's complement."""
-    return F.unhex(F.right(F.lpad(F.hex(column.cast("bigint")), 16, "0"), F.lit(2 * size)))
-
-
-def integer_of_bytes(data: Column, size: int) -> Column:
-    """The integer of ``size`` bytes of two's complement, as a bigint; undefined or null for another number of bytes."""
-    digits = F.hex(F.substring(data, 1, size))
-    if size == 8:
-        return F.conv(digits, 16, -10).try_cast("bigint")
-    number = F.conv(digits, 16, 10).try_cast("bigint")
-    limit = 1 << (8 * size - 1)
-    return F.when(number >= limit, number - F.lit(2 * limit)).otherwise(number)
-
-
-def bytes_of_float(column: Column, layout: FloatLayout) -> Column:
-    """The bytes of a floating point number."""
-    number = column.cast("double")
-
-    def bits(x: Column) -> Column:
-        size = F.abs(x)
-        fraction, bias = layout.fraction, layout.bias
-        about = F.floor(F.log2(size)).cast("int")
-        # The logarithm may be inexact next to a power of two.
-        exact = about + F.when(size < F.pow(F.lit(2.0), about), -1).when(
-            size / F.pow(F.lit(2.0), about) >= 2.0, 1
-        ).otherwise(0)
-        exponent = F.greatest(exact, F.lit(1 - bias))
-        # In two steps, because the power of two itself may be too large.
-        shift = F.lit(fraction) - exponent
-        half = F.floor(shift / F.lit(2)).cast("int")
-        digits = (size * F.pow(F.lit(2.0), half) * F.pow(F.lit(2.0), shift - half)).cast("bigint")
-        # Without the leading one, which every number except a subnormal has; that carries into the exponent.
-        magnitude = (exponent + F.lit(bias - 1)).cast("bigint") * F.lit(1 << fraction) + digits
-        return (
-            F.when(F.isnan(x), F.lit(layout.nan))
-            .when(size == 0.0, F.lit(0))
-            .when(size == float("inf"), F.lit(layout.infinity))
-            .otherwise(magnitude)
-        )
-
-    magnitude = F.get(F.transform(F.array(number), bits), F.lit(0))
-    whole = bytes_of_integer(magnitude, layout.size)
-    # Only the text distinguishes -0.0 from 0.0.
-    negative = column.cast("string").startswith("-")
-    first = bytes_of_integer(F.conv(F.hex(F.substring(whole, 1, 1)), 16, 10).cast("bigint") + F.lit(0x80), 1)
-    return F.when(negative, F.concat(first, F.substring(whole, 2, layout.size - 1))).otherwise(whole)
-
-
-def float_of_bytes(data: Column, layout: FloatLayout) -> Column:
-    """The floating point number of bytes; undefined or null for a wrong number of bytes."""
-    fraction, bias = layout.fraction, layout.bias
-
-    def value(digits: Column) -> Column:
-        first = F.conv(F.substring(digits, 1, 4), 16, 10).try_cast("bigint")
-        exponent = F.shiftright(first.bitwiseAND(F.lit(0x7FFF)), 15 - layout.size * 8 + fraction + 1)
-        rest = F.conv(digits, 16, 10).try_cast("decimal(20,0)") % F.lit(1 << fraction)
-        mantissa = rest.cast("bigint")
-        normal = (mantissa + F.lit(1 << fraction)).cast("double") * F.pow(F.lit(2.0), exponent - F.lit(bias + fraction))
-        subnormal = mantissa.cast("double") * F.pow(F.lit(2.0), F.lit(1 - bias - fraction))
-        size = (
-            F.when(exponent == 0, subnormal)
-            .when(exponent < 2 * bias + 1, normal)
-            .when(mantissa == 0, F.lit(float("inf")))
-            .otherwise(F.lit(float("nan")))
-        )
-        return F.when(first >= 0x8000, -size).otherwise(size)
-
-    digits = F.hex(F.substring(data, 1, layout.size))
-    return F.get(F.transform(F.array(digits), value), F.lit(0)).cast(layout.spark)
-
-
-@dataclass(frozen=True)
 class NumberKind:
-    """One type of number.
-
-    Attributes:
-        name: Its name in messages.
-        type: Its Connect type.
-        size: Its number of bytes.
-        code: Its letter in ``struct``.
-        layout: The layout of its bits, for floating point.
-    """
+    """One type of number, with its name in messages, its bytes, and its letter in ``struct``."""
 
     name: str
     type: Type
     size: int
     code: str
-    layout: FloatLayout | None = None
+    #: For floating point: the class, and the methods for the bits of a number and the number of bits.
+    java: tuple[str, str, str] | None = None
 
     def schema(self) -> Schema:
         """Returns the schema of the values that are read."""
@@ -400,12 +280,36 @@ class NumberKind:
         """Returns the beginning of the message for a value of a wrong type."""
         return f"Failed to serialize to {self.name} (was class {found}): "
 
+    def bytes_of(self, column: Column) -> Column:
+        """The bytes of a number: the last ones of the two's complement of an integer, or of the bits of a float."""
+        bits = column if self.java is None else _call(self.java[0], self.java[1], column)
+        return F.unhex(F.right(F.lpad(F.hex(bits.cast("bigint")), 16, "0"), F.lit(2 * self.size)))
+
+    def of_bytes(self, data: Column) -> Column:
+        """The number of bytes; undefined or null for another number of bytes."""
+        digits = F.hex(F.substring(data, 1, self.size))
+        if self.size == 8:
+            bits = F.conv(digits, 16, -10).try_cast("bigint")
+        else:
+            number = F.conv(digits, 16, 10).try_cast("bigint")
+            limit = 1 << (8 * self.size - 1)
+            bits = F.when(number >= limit, number - F.lit(2 * limit)).otherwise(number)
+            bits = bits.try_cast("int")
+        return (bits if self.java is None else _call(self.java[0], self.java[2], bits)).try_cast(
+            spark_type(self.schema())
+        )
+
+
+def _call(name: str, method: str, column: Column) -> Column:
+    """The text of what a method of Java returns; null for null."""
+    return F.when(column.isNotNull(), F.java_method(F.lit(f"java.lang.{name}"), F.lit(method), column))
+
 
 _SHORT: Final = NumberKind("short", Type.INT16, 2, ">h")
 _INTEGER: Final = NumberKind("integer", Type.INT32, 4, ">i")
 _LONG: Final = NumberKind("long", Type.INT64, 8, ">q")
-_FLOAT: Final = NumberKind("float", Type.FLOAT32, 4, ">f", FLOAT)
-_DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", DOUBLE)
+_FLOAT: Final = NumberKind("float", Type.FLOAT32, 4, ">f", ("Float", "floatToIntBits", "intBitsToFloat"))
+_DOUBLE: Final = NumberKind("double", Type.FLOAT64, 8, ">d", ("Double", "doubleToLongBits", "longBitsToDouble"))
 
 
 @dataclass(frozen=True)
@@ -415,12 +319,9 @@ class WriteNumber(WriteSide):
     kind: NumberKind
 
     def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``WriteSide``."""
         schema = known.schema if known.schema is not None else known.carrier
         if self.kind.fits(schema) and known.physical.form is LayoutKind.SCALAR:
-            if self.kind.layout is not None:
-                return (bytes_of_float(column, self.kind.layout),)
-            return (bytes_of_integer(column, self.kind.size),)
+            return (self.kind.bytes_of(column),)
         assert schema is not None, "values of one kind have a carrier"
         refusal = self.kind.refusal(java_class(schema))
         return F.lit(None).cast("binary"), StepFault(column.isNotNull(), refusal, DataException.java_name)
@@ -434,18 +335,14 @@ class ReadNumber(ReadSide):
 
     @property
     def schema(self) -> Schema:
-        """See ``ReadSide``."""
         return self.kind.schema()
 
     def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``ReadSide``."""
         kind = self.kind
-        if kind.layout is not None:
-            number = float_of_bytes(data, kind.layout)
-        else:
-            number = integer_of_bytes(data, kind.size).try_cast(spark_type(kind.schema()))
         whole = F.octet_length(data) == kind.size
-        return F.when(whole, number), StepFault(~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name)
+        return F.when(whole, kind.of_bytes(data)), StepFault(
+            ~whole, f"Failed to deserialize {kind.name}: ", DataException.java_name
+        )
 
 
 class _NumberConverter(PlainConverter):

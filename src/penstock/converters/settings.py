@@ -1,8 +1,4 @@
-"""The common settings of all stock converters.
-
-Thread: constants and pure functions.
-Source: org.apache.kafka.connect.storage.ConverterConfig.
-"""
+"""The common settings of all stock converters. Source: org.apache.kafka.connect.storage.ConverterConfig."""
 
 from __future__ import annotations
 

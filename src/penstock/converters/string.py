@@ -198,7 +198,6 @@ def find_encoding(name: str) -> str:
     return known
 
 
-# ------------------------------------------------------------------------------------------------------ one value
 def encode_text(text: str, encoding: str = UTF_8) -> bytes:
     """Encodes a text in a character set of ``find_encoding`` like Java's ``String.getBytes``."""
     if encoding == "CESU-8":
@@ -234,7 +233,6 @@ def _joined(pair: re.Match[bytes]) -> bytes:
     return pair[0].decode("utf-8", "surrogatepass").encode("utf-16", "surrogatepass").decode("utf-16").encode()
 
 
-# ---------------------------------------------------------------------------------------------------------- columns
 def encoded(text: Column, encoding: str) -> Column:
     """Encodes texts like ``encode_text``. ``text`` is used several times: name it first."""
     if encoding != UTF_8:
@@ -280,7 +278,6 @@ class WriteText(WriteSide):
     encoding: str
 
     def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``WriteSide``."""
         return (encoded(keep(java_text(column, known.carrier, known.physical)), self.encoding),)
 
 
@@ -299,7 +296,6 @@ class ReadText(ReadSide):
         return super().plan(shape)
 
     def values(self, data: Column, known: Side) -> tuple[Column, *tuple[StepFault, ...]]:
-        """See ``ReadSide``."""
         return (decoded(data, self.encoding),)
 
 
@@ -319,7 +315,6 @@ class StringConverter(PlainConverter):
         self._encoding = "UTF-8"
 
     def take(self, config: ConverterConfig) -> None:
-        """See ``PlainConverter``."""
         assert isinstance(config, StringConverterConfig)
         self._encoding = find_encoding(config.converter_encoding)
 
@@ -329,7 +324,6 @@ class StringConverter(PlainConverter):
         return self._encoding == "UTF-8"
 
     def writing(self, side: SideName) -> Step:
-        """See ``ColumnConverter``."""
         return WriteText(side, self._encoding)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
@@ -357,7 +351,6 @@ class StringConverter(PlainConverter):
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        """See ``Converter``."""
         return None if value is None else encode_text(to_java_text(value, schema), self._encoding)
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
@@ -384,7 +377,6 @@ class SimpleHeaderConverter(HeaderConverter):
         return CONFIG
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        """See ``HeaderConverter``."""
         if value is None:
             return None
         text = Values.convert_to_string(schema, value)

@@ -1,10 +1,7 @@
 """JsonConverter: JSON, with or without the schema in each message. A frame sink receives typed columns in both cases.
 
-Class ``JsonConverter``. Writing and reading are Spark columns (``WriteJson``, and ``ReadJson`` of
-``penstock.converters.json.reading``); this module holds the settings. The methods for one value are for headers
-and for callers outside a pipeline. Messages that are nested too deeply are found before anything parses them
-(``without_deep``, ``is_too_deep``): the length of a message, or for long messages the number of opening brackets,
-decides nearly all cases, in one pass in C over the column.
+Messages that are nested too deeply are found before anything parses them: the length of a message, or for long messages
+the number of opening brackets, decides nearly all cases, in one pass in C over the column.
 
 Thread: one instance for each task; the functions: any.
 Source: org.apache.kafka.connect.json.JsonConverter.
@@ -28,11 +25,10 @@ from penstock.api.arrow import one_array
 from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
 from penstock.converters.json.envelope import (
     BAD_SYNTAX,
+    LACKS_ENVELOPE,
     Envelope,
     Envelopes,
     UnreadableMessages,
-    bad_syntax,
-    lacks_envelope,
     read_schema,
     schema_text,
 )
@@ -108,14 +104,7 @@ _DATA_EXCEPTION: Final = DataException.java_name
 
 @dataclass(frozen=True)
 class WriteJson(Step):
-    """Writes keys or values as JSON.
-
-    Attributes:
-        side: Key or value.
-        schemas: True if each message carries its schema.
-        numeric: True if decimals are written as numbers.
-        defaults: True if a null is written as its default.
-    """
+    """Writes keys or values as JSON. ``numeric``: decimals as numbers; ``defaults``: a null as its default."""
 
     side: SideName
     schemas: bool
@@ -177,11 +166,7 @@ _STEPS[list(b"}]")] = -1
 
 
 def without_deep(column: pa.ChunkedArray) -> tuple[pa.ChunkedArray, np.ndarray | None]:
-    """Replaces messages that are nested too deeply by null.
-
-    Returns:
-        The column, and the replaced rows; None = no rows.
-    """
+    """Replaces messages that are nested too deeply by null; returns their rows, too, None = no rows."""
     long = np.flatnonzero(pc.greater(pc.binary_length(column), MAX_LEVELS).fill_null(False).to_numpy())
     if not len(long):
         return column, None
@@ -220,59 +205,44 @@ def levels(message: bytes) -> int:
     return int(np.cumsum(steps).max(initial=0))
 
 
-_SCHEMAS: Final = "Schemas"
-_SERIALIZATION: Final = "Serialization"
+_schemas: Final = partial(setting, importance=Importance.HIGH, group="Schemas", width=Width.MEDIUM)
+_serialization: Final = partial(setting, importance=Importance.LOW, group="Serialization", width=Width.MEDIUM)
 
 
 class JsonConverterConfig(ConverterConfig):
     """The settings of ``JsonConverter``."""
 
-    schemas_enable: bool | None = setting(
+    schemas_enable: bool | None = _schemas(
         default=True,
-        importance=Importance.HIGH,
         doc="Include schemas within each of the serialized values and keys.",
-        group=_SCHEMAS,
         order=0,
-        width=Width.MEDIUM,
         display_name="Enable Schemas",
     )
-    schemas_cache_size: int | None = setting(
+    schemas_cache_size: int | None = _schemas(
         default=1000,
-        importance=Importance.HIGH,
         doc="The maximum number of schemas that can be cached in this converter instance.",
-        group=_SCHEMAS,
         order=1,
-        width=Width.MEDIUM,
         display_name="Schema Cache Size",
     )
-    schema_content: str | None = setting(
+    schema_content: str | None = _schemas(
         default=None,
-        importance=Importance.HIGH,
         doc="When set, this is used as the schema for all messages, and messages hold no schema of their own.",
-        group=_SCHEMAS,
         order=2,
-        width=Width.MEDIUM,
         display_name="Schema Content",
     )
-    decimal_format: str | None = setting(
+    decimal_format: str | None = _serialization(
         default="BASE64",
         validator=CaseInsensitiveValidString("BASE64", "NUMERIC"),
-        importance=Importance.LOW,
         doc="Controls which format this converter will serialize decimals in. "
         "This value is case insensitive and can be either 'BASE64' (default) or 'NUMERIC'",
-        group=_SERIALIZATION,
         order=0,
-        width=Width.MEDIUM,
         display_name="Decimal Format",
     )
-    replace_null_with_default: bool | None = setting(
+    replace_null_with_default: bool | None = _serialization(
         default=True,
-        importance=Importance.LOW,
         doc="Whether to replace fields that have a default value and that are null to the default value. "
         "When set to true, the default value is used, otherwise null is used.",
-        group=_SERIALIZATION,
         order=1,
-        width=Width.MEDIUM,
         display_name="Replace null with default",
     )
 
@@ -297,7 +267,6 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._payloads = PlainPayloads(defaults=True)
 
     def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        """See ``Converter``."""
         config = JsonConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
         self._schemas = not_null("schemas.enable", config.schemas_enable)
         cache_size = not_null("schemas.cache.size", config.schemas_cache_size)
@@ -320,10 +289,8 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return schema
 
     def config(self) -> ConfigDef:
-        """See ``Converter``."""
         return JsonConverterConfig.definition()
 
-    # ------------------------------------------------------------------ columns
     @property
     def reads_text(self) -> bool:
         """See ``ColumnConverter``. True: the text of a message is used unchanged."""
@@ -335,7 +302,6 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         return not self._schemas
 
     def writing(self, side: SideName) -> Step:
-        """See ``ColumnConverter``."""
         return WriteJson(side, self._schemas, self._numeric, self._defaults)
 
     def write_column(self, side: Side, column: pa.Array | pa.ChunkedArray) -> pa.Array | None:
@@ -403,7 +369,6 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             return None
         return json_texts(column, self.sort(column, worked_on=True, beside_spark=True), self._read_at_once)
 
-    # ------------------------------------------------------------------ one value
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
@@ -436,7 +401,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
                 return SchemaAndValue(None, read_schemaless(data))
             node = first_json(data)
         except ValueError as error:
-            raise bad_syntax() from error
+            raise DataException(BAD_SYNTAX) from error
         except RecursionError as error:
             raise _beyond_python(None) from error
         try:
@@ -450,7 +415,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
             payload = MISSING if is_blank(data) else node
             return SchemaAndValue(self._content, read_value(self._content, payload, defaults=self._defaults))
         if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
-            raise lacks_envelope()
+            raise DataException(LACKS_ENVELOPE)
         schema = self._envelopes.schema_of(node["schema"])
         return SchemaAndValue(schema, read_value(schema, node["payload"], defaults=self._defaults))
 

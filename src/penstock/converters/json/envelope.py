@@ -1,17 +1,10 @@
-"""Finds the schema of each JSON message before Spark parses it: messages with the same schema begin with the same
-bytes.
+"""Finds the schema of each JSON message before Spark parses it: messages with one schema begin with the same bytes.
 
 Writers usually begin every message of a topic with the same ``{"schema":S,"payload":``. Python scans the first message
 with an unknown beginning to find the end of its schema text; Arrow then finds all other messages with this beginning.
 Messages in another order (payload first) are rewritten to this form one by one. So a batch with one schema costs one
-scan and one pass in C, and needs no Spark job to find the groups. The beginning is often longer than the payload:
-readers in this package skip it, and it is cut off for Spark, which then gets the payload with the closing brace of the
-envelope and whatever follows.
-
-Connect schemas are JSON there: ``schema_text`` and ``read_schema`` write and read it.
-
-Main type: ``Envelopes`` (a converter's cache of schema texts). Hints: ``Envelope``, ``UnreadableMessages``,
-``NO_MESSAGE``.
+scan and one pass in C, and needs no Spark job to find the groups. The beginning, often longer than the payload, is cut
+off: readers get the payload with the closing brace of the envelope and whatever follows.
 
 Thread: a task's pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.toConnectData.
@@ -31,6 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.converters.json.plain_bytes import with_rows
 from penstock.converters.json.values import parse_json, read_value, without_leading_zeros, write_value
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.data.conversions import wrap
@@ -58,21 +52,9 @@ _NO_TYPE: Final = "Schema must contain 'type' field"
 
 
 @lru_cache(maxsize=1000)
-def _plain_schema_text(schema: Schema, numeric: bool) -> str:
-    return _schema_text(schema, numeric)
-
-
 def schema_text(schema: Schema, *, numeric: bool) -> str:
-    """The JSON of a schema.
-
-    Args:
-        schema: The schema.
-        numeric: True if decimals (in defaults) are written as numbers.
-
-    Raises:
-        DataException: A default cannot be written.
-    """
-    return _plain_schema_text(schema, numeric)
+    """The JSON of a schema; ``numeric``: decimals in defaults are written as numbers."""
+    return _schema_text(schema, numeric)
 
 
 def _schema_text(schema: Schema, numeric: bool, field: str | None = None) -> str:
@@ -207,11 +189,7 @@ _DECODER: Final = json.JSONDecoder()
 
 @dataclass(frozen=True)
 class Envelope:
-    """Messages with one schema, without everything up to ``"payload":``.
-
-    Attributes:
-        schema: The schema; None = schemaless.
-    """
+    """Messages with one schema (None = schemaless), without everything up to ``"payload":``."""
 
     schema: Schema | None
 
@@ -248,16 +226,6 @@ def advice_on(message: str, side: str) -> str | None:
     return None
 
 
-def bad_syntax() -> DataException:
-    """The error for a message that is not JSON."""
-    return DataException(BAD_SYNTAX)
-
-
-def lacks_envelope() -> DataException:
-    """The error for a message without schema and payload."""
-    return DataException(LACKS_ENVELOPE)
-
-
 @dataclass(frozen=True)
 class _Scan:
     """The beginning of a message in the common form, and the rest of the message if it had to be rewritten."""
@@ -268,12 +236,7 @@ class _Scan:
 
 
 class Envelopes:
-    """Groups messages by schema text and caches the schemas.
-
-    Args:
-        size: The number of cached schema texts.
-        defaults: True if nulls in defaults of schemas are replaced by defaults.
-    """
+    """Groups messages by schema text and caches the schemas of so many texts."""
 
     def __init__(self, size: int, *, defaults: bool) -> None:
         self._size = max(1, size)
@@ -282,11 +245,7 @@ class Envelopes:
         self._schemas: OrderedDict[str, Schema | None] = OrderedDict()
 
     def schema_of(self, node: object) -> Schema | None:
-        """The schema of one message, from its JSON; equal schemas are the same object, so that comparing them is fast.
-
-        Raises:
-            DataException: The JSON is not a schema.
-        """
+        """The schema in one message's JSON; equal schemas are the same object, so that comparing them is fast."""
         text = repr(node)
         if text in self._schemas:
             self._schemas.move_to_end(text)
@@ -306,7 +265,7 @@ class Envelopes:
         hints: dict[Hint, int] = {}
         codes = np.full(rows, -1, dtype=np.int32)
         heads = np.zeros(rows, dtype=np.int32)
-        rewritten: dict[int, bytes] = {}
+        rewritten: dict[int, bytes | None] = {}
         if column.null_count:
             codes[column.is_null().to_numpy()] = hints.setdefault(NO_MESSAGE, 0)
         passes = 0
@@ -327,7 +286,7 @@ class Envelopes:
                 continue
             left, rest = self._one_by_one(left, rest, passes >= MAX_PASSES, (codes, heads), hints, rewritten)
         deep = any(isinstance(hint, Envelope) and exceeds(hint.schema) for hint in hints)
-        column = _replaced(without_heads(column, heads), rewritten)
+        column = with_rows(without_heads(column, heads), rewritten)
         return Sorted(tuple(hints), codes if len(hints) > 1 else None, column, deep=deep)
 
     def _one_by_one(
@@ -337,7 +296,7 @@ class Envelopes:
         to_the_end: bool,
         found: tuple[np.ndarray, np.ndarray],
         hints: dict[Hint, int],
-        rewritten: dict[int, bytes],
+        rewritten: dict[int, bytes | None],
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
         """Scans messages until one has the common beginning; returns that message and all later ones."""
         codes, heads = found
@@ -362,7 +321,7 @@ class Envelopes:
             return found
         hint = self._read(scan)
         self._known[scan.head] = hint
-        while len(self._known) > self._size:
+        if len(self._known) > self._size:
             self._known.popitem(last=False)
         return hint
 
@@ -417,7 +376,8 @@ def _scan_any(text: str) -> _Scan | UnreadableMessages:
 
 def _skip(text: str, at: int) -> int:
     match = _BLANK.match(text, at)
-    return at if match is None else match.end()
+    assert match is not None, "no blank is a match, too"
+    return match.end()
 
 
 def _members(text: str, at: int) -> dict[str, str] | None:
@@ -476,12 +436,3 @@ def _cut(chunk: pa.BinaryArray, heads: np.ndarray) -> pa.BinaryArray:
     both = pa.Array.from_buffers(chunk.type, 2 * size, [None, pa.py_buffer(halves), data])
     gone = chunk.is_null().to_numpy(zero_copy_only=False) if chunk.null_count else None
     return both.take(pa.array(np.arange(1, 2 * size, 2), mask=gone))
-
-
-def _replaced(column: pa.ChunkedArray, rewritten: dict[int, bytes]) -> pa.ChunkedArray:
-    if not rewritten:
-        return column
-    order = np.arange(len(column))
-    order[list(rewritten)] = len(column) + np.arange(len(rewritten))
-    both = pa.chunked_array([*column.chunks, pa.array(rewritten.values(), column.type)])
-    return both.take(pa.array(order))

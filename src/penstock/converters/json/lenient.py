@@ -3,12 +3,9 @@
 Other JSON becomes 0 for a number schema, false for boolean, null for string and bytes; numbers are truncated to their
 width; an object counts as an array of its values. Only nulls, structs, maps, base64 and the logical types can fail. A
 struct also rejects a null that replaces other JSON in a required string or bytes, at any depth outside nested structs.
-
 Integers are read as Spark's widest type and then checked, so that an integer that is too large for its field is an
 error and not null; decimals keep their original scale.
 
-Main type: ``Lenient``. Main functions: ``layout_of`` (a schema's layout), ``widened`` and ``in_range`` (types and their
-ranges), ``lenient_numbers`` (the required way to parse numbers). Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter, TO_CONNECT_CONVERTERS and LOGICAL_CONVERTERS.
 """
 
@@ -151,11 +148,8 @@ MILLIS_PER_DAY: Final = 86_400_000
 
 @dataclass(frozen=True, order=True)
 class Usual:
-    """The results of ``schema_of_variant`` for values that need no leniency.
-
-    Attributes:
-        text: The most frequent result.
-        pattern: A regular expression for all results; nulls are ``VOID``.
+    """The results of ``schema_of_variant`` for values that need no leniency: the most frequent one, and a regular
+    expression for all; nulls are ``VOID``.
     """
 
     text: str
@@ -174,17 +168,11 @@ class Usual:
 
 @dataclass(frozen=True)
 class Lenient:
-    """The rules for reading values.
-
-    Attributes:
-        defaults: True if null is replaced by the default.
-        numbers: How numbers were parsed.
-    """
+    """The rules for reading values; ``defaults``: null is replaced by the default."""
 
     defaults: bool
     numbers: Numbers
 
-    # ------------------------------------------------------------------ the usual case
     def usual(self, schema: Schema | None) -> Usual | None:
         """The kinds that Spark may convert itself; None = none."""
         if schema is None or self.numbers == "text":
@@ -223,7 +211,6 @@ class Lenient:
         pattern = ", ".join(f"{name}: {inner.pattern}" for name, inner in parts)
         return Usual(f"OBJECT<{text}>", f"OBJECT<{pattern}>")
 
-    # ------------------------------------------------------------------ values
     def read(self, column: Column, schema: Schema) -> Column:
         """The value of a VARIANT; null or arbitrary if it cannot be read, see ``problem``."""
         value = self._value(column, schema)
@@ -272,7 +259,6 @@ class Lenient:
 
         return F.transform(_items(column), entry)
 
-    # ------------------------------------------------------------------ numbers
     def _is_text(self, column: Column) -> Column:
         text = _kind(column) == "STRING"
         return text & ~self._is_number(column) if self.numbers == "text" else text
@@ -327,7 +313,6 @@ class Lenient:
         encoded = F.when(data.isNotNull(), F.struct(data.alias("unscaled"), scale.cast("int").alias("scale")))
         return F.when(self._is_number(column), number).when(_kind(column) == "STRING", encoded)
 
-    # ------------------------------------------------------------------ what cannot be read
     def problem(self, column: Column, schema: Schema | None) -> Column | None:
         """Returns the error message for a VARIANT that cannot be read; null if it can. None if every VARIANT can be
         read.

@@ -50,7 +50,6 @@ class UnreadableBytesError(ValueError):
     """Bytes that Jackson cannot read."""
 
 
-# ------------------------------------------------------------------------------------------------------- one message
 def plain_json(data: bytes) -> bytes:
     """A message in UTF-8 without a byte order mark; unchanged if it already is.
 
@@ -207,11 +206,7 @@ def _utf16_units(code: int) -> str:
 
 
 def _ensure_taken(text: str, encoding: str) -> None:
-    """Checks all names and numbers.
-
-    Args:
-        text: The message.
-        encoding: The encoding in whose units names are measured.
+    """Checks all names, measured in units of an encoding, and numbers.
 
     Raises:
         UnreadableBytesError: A name or number is too long, or a name cannot be encoded.
@@ -265,11 +260,10 @@ class PlainMessages:
 
 def plain_column(column: pa.ChunkedArray) -> PlainMessages:
     """The messages of a column, ready for reading as columns."""
-    odd = odd_rows(column)
     found: dict[int, bytes | None] = {}
     refused: dict[str, list[int]] = {}
     changed = False
-    for row in odd:
+    for row in odd_rows(column):
         message = column[row].as_py()
         try:
             plain = plain_json(message)
@@ -277,16 +271,20 @@ def plain_column(column: pa.ChunkedArray) -> PlainMessages:
             refused.setdefault(str(error), []).append(row)
             found[row] = None
             continue
-        marked = ESCAPE.sub(_whole_or_mark, plain)
+        marked = ESCAPE.sub(lambda escape: escape[0] if escape[1] is None else b"?", plain)
         changed = changed or marked != plain
         if marked != message:
             found[row] = marked
-    if not found:
-        return PlainMessages(column)
+    return PlainMessages(with_rows(column, found), refused, changed)
+
+
+def with_rows(column: pa.ChunkedArray, rows: Mapping[int, bytes | None]) -> pa.ChunkedArray:
+    """The column with other messages in some rows."""
+    if not rows:
+        return column
     order = np.arange(len(column))
-    order[list(found)] = len(column) + np.arange(len(found))
-    rewritten = pa.array(found.values(), column.type)
-    return PlainMessages(pa.chunked_array([*column.chunks, rewritten]).take(pa.array(order)), refused, changed)
+    order[list(rows)] = len(column) + np.arange(len(rows))
+    return pa.chunked_array([*column.chunks, pa.array(rows.values(), column.type)]).take(pa.array(order))
 
 
 def odd_rows(column: pa.ChunkedArray) -> list[int]:
@@ -297,10 +295,6 @@ def odd_rows(column: pa.ChunkedArray) -> list[int]:
         odd += [start + row for row in _odd_rows(chunk)]
         start += len(chunk)
     return odd
-
-
-def _whole_or_mark(escape: re.Match[bytes]) -> bytes:
-    return escape[0] if escape[1] is None else b"?"
 
 
 def _odd_rows(chunk: pa.BinaryArray) -> list[int]:

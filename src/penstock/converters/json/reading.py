@@ -1,16 +1,14 @@
-"""Reading JSON: the step that turns bytes into keys or values, by JsonConverter's rules. Main type: ``ReadJson``.
+"""The step that turns bytes of JSON into keys or values in Spark, by JsonConverter's rules.
 
-Without a schema the whole text becomes a VARIANT. With a schema the payload becomes a VARIANT, and each value is
-converted by its schema and its actual JSON kind (a string instead of a number is 0, and so on). The kinds of a whole
-struct are compared with the expected kinds at once; only if they differ is each field checked separately.
+The whole text, or with a schema the payload, becomes a VARIANT. The kinds of a whole struct are compared with the
+expected kinds at once; only if they differ is each field converted by its schema and its actual JSON kind.
 
-Texts become VARIANT exactly as Java reads them (``parse_quickly``, ``parse_exactly``). Spark's ``parse_json`` differs
-in four ways from Jackson in JsonConverter's configuration: Spark reads a number with a decimal point as a decimal
-(Connect: a double) and a large integer as a decimal (Connect wraps it to 64 bits), keeps minus zero, and rejects
-leading zeros. Spark's result shows whether a text may contain one of these (cheaper than regular expressions over all
-texts). Such a text is split into strings, numbers and the rest, its numbers are rewritten, and it is parsed again.
+Spark's ``parse_json`` differs in four ways from Jackson in JsonConverter's configuration: Spark reads a number with a
+decimal point as a decimal (Connect: a double) and a large integer as a decimal (Connect wraps it to 64 bits), keeps
+minus zero, and rejects leading zeros. Spark's result shows whether a text may contain one of these (cheaper than
+regular expressions over all texts). Such a text is split into strings, numbers and the rest, its numbers are rewritten,
+and it is parsed again.
 
-Thread: builds expressions, on a pipeline thread.
 Source: org.apache.kafka.connect.json.JsonConverter.
 """
 
@@ -75,12 +73,7 @@ _TWO_63: Final = "9223372036854775808"
 
 @dataclass(frozen=True)
 class StringMessages:
-    """Messages as a column of strings.
-
-    Attributes:
-        column: The strings. Used several times: name it first.
-        checked: True if all of them are known to be UTF-8.
-    """
+    """Messages as a column of strings, which is used several times: name it first. ``checked``: all are UTF-8."""
 
     column: Column
     checked: bool
@@ -192,10 +185,8 @@ class ReadJson(Step):
     """Reads keys or values.
 
     Attributes:
-        side: Key or value.
         hint: The findings about these messages; None = they are plain JSON.
         content: The fixed schema of plain JSON, or None.
-        defaults: True if nulls are replaced by defaults.
     """
 
     side: SideName
@@ -226,7 +217,6 @@ class ReadJson(Step):
     def _fault(self, condition: Column, message: str) -> StepFault:
         return StepFault(condition, message, _DATA_EXCEPTION, advice_on(message, self.side))
 
-    # ------------------------------------------------------------------ plain JSON
     def _plan_plain(self, shape: Shape) -> StepPlan:
         def make(record: RecordColumns, keep: NameColumn) -> Made:
             text = text_of(shape, record, self.side, keep)
@@ -240,7 +230,6 @@ class ReadJson(Step):
         names = frozenset({self.side})
         return StepPlan(shape.with_side(self.side, Side.of(None)), make, names, names)
 
-    # ------------------------------------------------------------------ with a schema
     def _plan_typed(self, shape: Shape, schema: Schema | None) -> StepPlan:
         if shape.side(self.side) not in (RAW, RAW_TEXT):
             return StepPlan(shape)  # Has been read before the plan.

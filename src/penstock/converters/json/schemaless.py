@@ -1,17 +1,12 @@
 """Reads many JSON messages without a schema: as typed columns, as Java's texts, or as Python values.
 
-Typed columns (``penstock.pipeline.plan.map_structs``): a few messages of a large batch show which members to expect.
-Messages that match a pattern of these members are read as structs: before Spark (``structs``), or by one ``from_json``
-if Spark must not be bypassed. The other messages may match another pattern; the rest is read record by record. Small
-batches use the patterns of earlier large ones. Main types: ``AlikeObjects`` (finds and reads them) and ``ReadObjects``
-(the step).
+A few messages of a large batch show which members to expect. Messages that match a pattern of these members are read as
+structs: before Spark (``structs``), or by one ``from_json`` if Spark must not be bypassed. The others may match another
+pattern; the rest is read record by record. Small batches use the patterns of earlier large ones. Sinks that write text
+get the texts of these columns from Arrow, and of other messages kind by kind in Python.
 
-Texts, for sinks that write text (``json_texts``): those of objects that can be read as columns are made from these
-columns by Arrow. The other messages are parsed in C and printed kind by kind in Python.
-
-Python values, for records (``read_schemaless_column``). A pattern over the whole column finds the messages that the
-parser in C may read differently than Java. These, and those that the parser rejects, are left to
-``penstock.converters.json.values``, one by one.
+For Python values, a pattern over the whole column finds the messages that the parser in C may read differently than
+Java; ``values`` reads these, and those that the parser rejects, one by one.
 
 Thread: one pipeline thread; the functions: any.
 """
@@ -30,16 +25,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.converters.json.plain_bytes import ShortcutMemory
-from penstock.converters.json.structs import (
-    BOOLEAN,
-    PLAIN_NAME,
-    REAL,
-    STRING,
-    ObjectTexts,
-    ReadTexts,
-    bound_of,
-    whole,
-)
+from penstock.converters.json.structs import BOOLEAN, PLAIN_NAME, REAL, STRING, ObjectTexts, ReadTexts, bound_of, whole
 from penstock.data import Type
 from penstock.pipeline.columns.java_text import java_texts, text_of
 from penstock.pipeline.columns.layout import TextBound, arrow_type, spark_type, with_bound
@@ -86,8 +72,7 @@ def read_schemaless_column(column: pa.ChunkedArray, others: Sequence[int] = ()) 
         others: The positions of messages that are not read in any case.
 
     Returns:
-        The values, and the ascending positions of messages that ``read_schemaless`` has to read, whose values are None
-        here.
+        The values, and the ascending positions of messages that ``read_schemaless`` has to read.
     """
     rows = len(column)
     if column.null_count == rows:
@@ -167,11 +152,7 @@ _WORTH: Final = 8
 
 @dataclass(frozen=True)
 class ObjectMessages:
-    """Messages of one kind of object.
-
-    Attributes:
-        side: The objects.
-    """
+    """Messages of one kind of object."""
 
     side: Side
 
@@ -212,12 +193,7 @@ class AlikeObjects:
         self._tries = ShortcutMemory(1)
 
     def sort(self, column: pa.ChunkedArray, *, read: bool) -> Sorted:
-        """Groups messages: a hint for each kind of object (``ObjectMessages``), None for all other messages.
-
-        Args:
-            column: The messages.
-            read: True to read the objects, too.
-        """
+        """Groups messages, and with ``read`` reads them: a hint for each kind of object, None for the others."""
         few = len(column) < objects.MIN_ROWS
         if not (self._layouts if few else self._tries.worth(None)):
             return Sorted(hints=(None,))
@@ -310,20 +286,13 @@ def _sample(column: pa.ChunkedArray, left: np.ndarray, most: int) -> list[int]:
     return [int(row) for row in there]
 
 
-# ------------------------------------------------------------------------------------------------- what one message is
 #: The members of an object in their order. None: a null, which says nothing.
 _Kinds = tuple[tuple[str, "Type | _Kinds | None"], ...]
 
 
 @dataclass(frozen=True, eq=False)
 class _Layout:
-    """A kind of object: its members.
-
-    Attributes:
-        kinds: The members.
-        texts: The messages.
-        member: The objects.
-    """
+    """A kind of object: its members, its texts, and the type of the objects."""
 
     kinds: _Kinds
     texts: ObjectTexts
@@ -416,13 +385,7 @@ def _object_texts(kinds: _Kinds) -> tuple[ObjectTexts, ValueDescription]:
 
 
 def json_texts(column: pa.ChunkedArray, found: Sorted, read: Callable[[pa.ChunkedArray], ReadAtOnce]) -> TextsAtOnce:
-    """The texts of messages.
-
-    Args:
-        column: The messages.
-        found: The messages that were read as columns.
-        read: Reads single messages as values.
-    """
+    """The texts of messages: of those that were read as columns, and of single ones that ``read`` reads as values."""
     left = np.ones(len(column), dtype=bool)
     place = np.empty(len(column), dtype=np.int64)
     chunks: list[pa.Array] = []

@@ -47,12 +47,7 @@ _AROUND: Final = re.compile(r"( *: *)([^ ,}]+)( *[,}][ }]*)")
 
 @dataclass(frozen=True)
 class FlatMember:
-    """A member whose value is a string, a number or a boolean.
-
-    Attributes:
-        name: Its name, which needs no escapes.
-        pattern: The pattern of a value that is not a string; None = the value is a string.
-    """
+    """A member whose value is a string (no pattern), a number or a boolean; its name needs no escapes."""
 
     name: str
     pattern: str | None
@@ -60,23 +55,14 @@ class FlatMember:
 
 @dataclass(frozen=True)
 class QuoteLayout:
-    """The layout of messages.
-
-    Attributes:
-        runs: The texts before the first value, between values, and after the last value.
-        quotes: The number of quotes.
-    """
+    """The layout of messages: the texts before, between and after values, and the number of quotes."""
 
     runs: tuple[bytes, ...]
     quotes: int
 
 
 def quote_layout(message: str, members: Sequence[FlatMember]) -> QuoteLayout | None:
-    """Returns the layout of a message, or None if it does not have exactly these members.
-
-    Args:
-        message: A JSON object with these members, in this order.
-        members: Its members.
+    """Returns the layout of a JSON object, or None if it does not have exactly these members, in this order.
 
     >>> quote_layout('{"id": 1, "name":"x"}', [FlatMember("id", "[0-9]+"), FlatMember("name", None)])
     QuoteLayout(runs=(b'{"id": ', b', "name":"', b'"}'), quotes=6)
@@ -105,21 +91,10 @@ def quote_layout(message: str, members: Sequence[FlatMember]) -> QuoteLayout | N
 
 
 def cut_objects(
-    texts: pa.StringArray,
-    layout: QuoteLayout,
-    members: Sequence[FlatMember],
-    wanted: np.ndarray,
+    texts: pa.StringArray, layout: QuoteLayout, members: Sequence[FlatMember], wanted: np.ndarray
 ) -> tuple[np.ndarray, dict[str, pa.StringArray]]:
-    """Splits the objects with this layout.
-
-    Args:
-        texts: Messages.
-        layout: Their layout.
-        members: Their members.
-        wanted: The rows to check.
-
-    Returns:
-        The rows that are such objects, and the text of each member's values in these rows.
+    """Splits the wanted objects with this layout; returns their rows, and in these rows the text of each member's
+    values.
     """
     if not len(texts):
         return np.empty(0, np.int64), {member.name: texts for member in members}
@@ -249,11 +224,7 @@ class ObjectTexts:
 
     @classmethod
     def of(cls, members: Iterable[tuple[str, str | ObjectTexts]]) -> ObjectTexts:
-        """Texts of objects with these members.
-
-        Args:
-            members: The members in order, each with the pattern of its value.
-        """
+        """Texts of objects with these members in order, each with the pattern of its value."""
         parts: list[str] = []
         flat: list[FlatMember] | None = []
         for name, value in members:
@@ -275,14 +246,9 @@ class ObjectTexts:
         return matched
 
     def read(
-        self,
-        texts: pa.ChunkedArray,
-        wanted: np.ndarray,
-        kind: pa.StructType,
-        *,
-        inside: str | None = None,
+        self, texts: pa.ChunkedArray, wanted: np.ndarray, kind: pa.StructType, *, inside: str | None = None
     ) -> ReadTexts:
-        """Reads the texts that are such objects.
+        """Reads the wanted texts that are such objects.
 
         Args:
             texts: Strings.
@@ -315,11 +281,7 @@ class ObjectTexts:
         return ReadTexts(taken, structs, bound)
 
     def _cut(
-        self,
-        texts: pa.ChunkedArray,
-        wanted: np.ndarray,
-        kind: pa.StructType,
-        inside: str | None,
+        self, texts: pa.ChunkedArray, wanted: np.ndarray, kind: pa.StructType, inside: str | None
     ) -> tuple[np.ndarray, pa.ChunkedArray]:
         """The rows with the layout of a sample, and their structs."""
         rows: list[np.ndarray] = [np.empty(0, np.int64)]
@@ -371,11 +333,7 @@ def _parts(texts: pa.ChunkedArray) -> Iterator[pa.StringArray]:
 
 
 def array_texts(item: str | ObjectTexts) -> ObjectTexts:
-    """The texts of arrays as values of members.
-
-    Args:
-        item: The pattern of an item.
-    """
+    """The texts of arrays as values of members."""
     one = item.pattern if isinstance(item, ObjectTexts) else item
     items = f"(?:(?:{one}){_SPACE},{_SPACE})*(?:{one})"
     return ObjectTexts(f"\\[{_SPACE}(?:{items}{_SPACE})?\\]", None)
@@ -383,13 +341,7 @@ def array_texts(item: str | ObjectTexts) -> ObjectTexts:
 
 @dataclass(frozen=True)
 class ReadTexts:
-    """The texts that were read.
-
-    Attributes:
-        rows: True for each text that was read.
-        structs: The struct of each text; null for the others.
-        bound: The bound of all strings in them.
-    """
+    """The rows of texts that were read, a struct for every text, null for the others, and the bound of all strings."""
 
     rows: np.ndarray
     structs: pa.ChunkedArray
@@ -429,13 +381,7 @@ def bound_of(texts: pa.ChunkedArray) -> TextBound:
 
 
 def _read_structs(texts: pa.ChunkedArray, kind: pa.StructType, inside: str | None) -> pa.StructArray:
-    """Parses texts of objects.
-
-    Args:
-        texts: Strings that match the pattern; null stays null.
-        kind: Their members.
-        inside: See ``ObjectTexts.read``.
-    """
+    """Parses texts that match the pattern; null stays null."""
     rows = len(texts)
     before, nothing = ("", "{}") if inside is None else (f'{{"{inside}":', "{}}")
     given = pc.fill_null(texts, nothing).combine_chunks()
@@ -497,9 +443,6 @@ class PlainPayloads:
     """Reads payloads; remembers schemas for which it found too few.
 
     In a small batch it reads all payloads or none: building the full plan only for some of them would take seconds.
-
-    Args:
-        defaults: True if nulls are replaced by defaults.
     """
 
     def __init__(self, *, defaults: bool) -> None:
@@ -525,12 +468,7 @@ class PlainPayloads:
         return found
 
     def _read_one(
-        self,
-        found: Sorted,
-        texts: pa.ChunkedArray,
-        index: int,
-        schema: Schema | None,
-        inside: str | None,
+        self, found: Sorted, texts: pa.ChunkedArray, index: int, schema: Schema | None, inside: str | None
     ) -> Sorted:
         wanted = None if schema is None else _texts_of(schema, self._defaults)
         if schema is None or wanted is None or not self._tries.worth(schema):

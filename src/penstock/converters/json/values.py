@@ -1,14 +1,8 @@
 """Single JSON values, by Java's rules: headers, defaults of schemas, and values without columns.
 
-Main functions: ``read_value`` and ``write_value`` follow a schema; ``denied_type`` finds schemas without valid values.
-Records go through Spark columns (``penstock.converters.json.reading``, ``WriteJson``), with the same results.
-``read_schemaless`` and ``write_schemaless`` need no schema: they use a parser and a writer in C, and the functions
-above for values where these differ from Java, such as large integers or characters beyond U+FFFF.
-
-``parse_json`` (strict JSON) and ``first_json`` (as Jackson reads a message) give texts as trees of Python values.
-``MISSING`` marks absent JSON. Numbers with fraction or exponent are ``Decimal``, as Java's tree holds them.
-
-Thread: pure functions.
+Records go through Spark columns (``reading``, ``WriteJson``), with the same results. Values without a schema use a
+parser and a writer in C where these do not differ from Java, as they do for large integers and characters beyond
+U+FFFF. In trees of Python values numbers with fraction or exponent are ``Decimal``, as Java's tree holds them.
 
 Source: org.apache.kafka.connect.json.JsonConverter (convertToConnect, convertToJson), JsonDeserializer;
 com.fasterxml.jackson.databind.JsonNode.
@@ -78,11 +72,8 @@ def parse_json(text: str) -> Any:
 
 
 def first_json(data: bytes) -> Any:
-    """The first JSON value in the bytes, as Jackson reads it: the rest is ignored, leading zeros are allowed, blank is
+    """The first JSON value in plain JSON, as Jackson reads it: the rest is ignored, leading zeros are allowed, blank is
     null.
-
-    Args:
-        data: Plain JSON (``penstock.converters.json.plain_bytes``).
 
     Raises:
         ValueError: The bytes do not begin with a JSON value.
@@ -151,11 +142,7 @@ def denied_type(schema: Schema) -> str | None:
 
 
 def read_value(schema: Schema | None, node: Any, *, defaults: bool = True) -> Any:
-    """The Connect value of parsed JSON, by Java's lenient rules.
-
-    Raises:
-        DataException: The JSON cannot be converted to the schema.
-    """
+    """The Connect value of parsed JSON, by Java's lenient rules."""
     if schema is None:
         return _read_schemaless(node)
     if node is None:
@@ -353,11 +340,7 @@ _WHOLE: Final = frozenset((Type.INT8, Type.INT16, Type.INT32, Type.INT64))
 
 
 def write_value(schema: Schema | None, value: Any, *, numeric: bool, defaults: bool) -> str:
-    """The JSON text of one value.
-
-    Raises:
-        DataException: The value does not fit its schema, or cannot be expressed in JSON.
-    """
+    """The JSON text of one value."""
     if value is None:
         if schema is None:
             return "null"
@@ -541,11 +524,7 @@ def _is_exact(value: Any) -> bool:
 
 
 def write_schemaless(value: object, *, numeric: bool, defaults: bool) -> bytes:
-    """The JSON of a value. Maps are sorted by key, independent of the batch.
-
-    Raises:
-        DataException: The value, or a part of it, cannot be expressed in JSON.
-    """
+    """The JSON of a value. Maps are sorted by key, independent of the batch."""
     if _is_plain(value):
         try:
             data = orjson.dumps(value, option=orjson.OPT_SORT_KEYS)

@@ -4,7 +4,6 @@ Each part becomes a column of texts (numbers as Java prints them, escaped string
 the texts with the names of the fields. The result is the same as that of ``penstock.pipeline.columns.json_text`` in
 Spark. If a layout is not supported, or a value cannot be written, the plan writes all messages and reports the errors.
 
-Main function: ``json_column``. Thread: any; pure functions.
 Source: org.apache.kafka.connect.json.JsonConverter (convertToJson).
 """
 
@@ -43,16 +42,7 @@ class _Unwritten(Exception):
 def json_column(
     column: pa.Array, schema: Schema, physical: Layout, *, schemas: bool, numeric: bool, defaults: bool
 ) -> pa.BinaryArray | None:
-    """The messages, one for each value; None = the plan has to write them.
-
-    Args:
-        column: The values.
-        schema: Their schema.
-        physical: Their layout.
-        schemas: True if each message carries its schema.
-        numeric: True if decimals are written as numbers.
-        defaults: True if a null is written as its default.
-    """
+    """The messages, one for each value, see ``WriteJson``; None = the plan has to write them."""
     if has_struct_default(schema):
         return None
     try:
@@ -69,14 +59,7 @@ class _Writer:
         self._numeric, self._defaults = numeric, defaults
 
     def texts(self, column: pa.Array, schema: Schema, physical: Layout, gone: int) -> pa.StringArray:
-        """The texts of values: null is ``null``, or the default.
-
-        Args:
-            column: The values.
-            schema: Their schema.
-            physical: Their layout.
-            gone: The number of values that are null because their parent is null.
-        """
+        """The texts of values: null is ``null``, or the default; ``gone`` of them are null because their parent is."""
         nulls = column.null_count
         has_default = self._defaults and schema.default is not None
         if nulls > gone and not (schema.optional or has_default):
@@ -162,14 +145,7 @@ def _numbers(column: pa.Array) -> pa.StringArray:
 
 
 def escaped(texts: pa.StringArray, bound: TextBound) -> pa.StringArray:
-    """Escapes texts for use between the quotes of a JSON string.
-
-    Args:
-        texts: The texts.
-        bound: The known bound of their characters.
-
-    Raises:
-        _Unwritten: Too many different characters are escaped.
+    """Escapes texts, with a known bound of their characters, for use between the quotes of a JSON string.
 
     >>> print(*escaped(pa.array(['say "hi"', "a\\\\b"]), TextBound.ANY).to_pylist())
     say \\"hi\\" a\\\\b

@@ -1,8 +1,5 @@
 """The schema registry's client: requests, cached responses, and the meaning of errors.
 
-Main types: ``RegistryClient``, ``SchemaText`` (a schema with all references), ``TextForm`` (one of several forms of its
-text), ``RegistryUnavailableException`` (an outage: the same record may pass later).
-
 An outage costs a batch of records little: after a failed request the client waits as long as that request took (at
 least a quarter of a second), and until a response comes it makes each further request only once.
 
@@ -22,12 +19,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from penstock.converters.registry.settings import RegistryConfig
-from penstock.errors import (
-    ConfigException,
-    DataException,
-    ServiceDeniedException,
-    ServiceUnavailableException,
-)
+from penstock.errors import ConfigException, DataException, ServiceDeniedException, ServiceUnavailableException
 from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
@@ -42,7 +34,7 @@ LASTING: Final = (DataException, ConfigException)
 
 
 class RecentValues(Generic[K, V]):
-    """A cache of values by key, made on first use; keeps the most recently used keys.
+    """A cache of the most recently used values by key, and of errors.
 
     Args:
         size: The number of cached values, and of cached errors.
@@ -58,12 +50,8 @@ class RecentValues(Generic[K, V]):
         self._refused: OrderedDict[K, tuple[float, DataException | ConfigException]] = OrderedDict()
 
     def get(self, key: K, make: Callable[[], V], ttl_s: float | None = None) -> V:
-        """The value of a key.
-
-        Args:
-            key: The key.
-            make: Makes the value if it is not cached.
-            ttl_s: The seconds for which a new value is cached; None = for ever.
+        """The value of a key, from ``make`` if it is not cached; a new value is cached for ``ttl_s`` seconds, None =
+        for ever.
 
         Raises:
             DataException: Raised by ``make``, now or recently; the same for ConfigException.
@@ -118,14 +106,7 @@ class RegistryDeniedException(ServiceDeniedException):
 
 @dataclass(frozen=True)
 class Reference:
-    """A schema to which another schema refers.
-
-    Attributes:
-        name: Its name in the referring schema.
-        subject: The subject in which it is registered.
-        version: Its version there.
-        schema: The schema itself.
-    """
+    """A schema to which another schema refers by ``name``; it is registered in a subject, with a version."""
 
     name: str
     subject: str
@@ -135,13 +116,7 @@ class Reference:
 
 @dataclass(frozen=True)
 class SchemaText:
-    """A schema as the registry keeps it.
-
-    Attributes:
-        format: ``AVRO``, ``PROTOBUF`` or ``JSON``.
-        text: Its text.
-        references: The schemas to which it refers, each with its own references.
-    """
+    """A schema as the registry keeps it, with the schemas to which it refers."""
 
     format: str
     text: str
@@ -181,22 +156,8 @@ class Registered:
     version: int | None = None
 
 
-@dataclass
-class _Outage:
-    """The client's state after a request without a response: the time of the next attempt, and the reason."""
-
-    asked_again_at: float
-    reason: str
-
-
 class RegistryClient:
-    """The registry client of one converter.
-
-    Args:
-        settings: The converter's settings.
-        form: The requested form of schemas; None = the registry's own.
-        clock: Monotonic seconds.
-        jitter: Uniform in [0, 1).
+    """The registry client of one converter. ``jitter`` is uniform in [0, 1), ``form`` the requested form of schemas.
 
     Raises:
         ConfigException: The extra is not installed, or the client rejects its settings.
@@ -214,7 +175,8 @@ class RegistryClient:
         self._clock = clock
         self._jitter = jitter
         self._closed = threading.Event()
-        self._outage: _Outage | None = None
+        #: After a request without a response: the time of the next attempt, and the reason.
+        self._outage: tuple[float, str] | None = None
         size, refusal_s = settings.cache_size, settings.missing_id_cache_ttl_sec
         self._by_id: RecentValues[int, SchemaText] = RecentValues(size, refusal_s, clock)
         self._references: RecentValues[tuple[str, int], SchemaText] = RecentValues(size, refusal_s, clock)
@@ -225,13 +187,8 @@ class RegistryClient:
         self._closed.set()
         self._client.close()
 
-    # ------------------------------------------------------------------ reading
     def by_id(self, schema_id: int, where: str) -> SchemaText:
         """Returns the schema with an id, with all references. Caches the result, even that there is none.
-
-        Args:
-            schema_id: The id in a message.
-            where: The message, for errors.
 
         Raises:
             DataException: The schema, or a schema to which it refers, does not exist.
@@ -255,7 +212,6 @@ class RegistryClient:
             return None
         return next((one.version for one in found if one.subject == subject), None)
 
-    # ------------------------------------------------------------------ writing
     def register(self, subject: str, schema: SchemaText, where: str) -> int:
         """Registers a schema unless it is registered already, and returns its id.
 
@@ -265,12 +221,8 @@ class RegistryClient:
         """
         normalize = self._settings.normalize_schemas
         wire = _to_wire(schema)
-        return int(
-            self._ask(
-                f"registering the schema of {where} under subject {subject}",
-                lambda client: client.register_schema(subject, wire, normalize),
-            )
-        )
+        what = f"registering the schema of {where} under subject {subject}"
+        return int(self._ask(what, lambda client: client.register_schema(subject, wire, normalize)))
 
     def look_up(self, subject: str, schema: SchemaText, where: str) -> int:
         """The id of a schema that the subject has. Errors are as for ``register``."""
@@ -288,20 +240,12 @@ class RegistryClient:
         found = self._fetched(what, lambda client, form: client.get_version(subject, "latest", fmt=form))
         return Registered(int(found.schema_id), self._resolved(found.schema, what), found.version)
 
-    # ------------------------------------------------------------------ references
     def _resolved(self, found: WireSchema, what: str, depth: int = 0) -> SchemaText:
         if depth > _MAX_DEPTH:
             raise DataException(f"The references of {what} are more than {_MAX_DEPTH} deep: they lead in a circle")
-        references = tuple(
-            Reference(
-                str(one.name),
-                str(one.subject),
-                int(one.version or 0),
-                self._referenced(str(one.subject), int(one.version or 0), what, depth),
-            )
-            for one in found.references or ()
-        )
-        return SchemaText(found.schema_type or "AVRO", found.schema_str or "", references)
+        named = [(str(one.name), str(one.subject), int(one.version or 0)) for one in found.references or ()]
+        references = (Reference(*one, self._referenced(*one[1:], what, depth)) for one in named)
+        return SchemaText(found.schema_type or "AVRO", found.schema_str or "", tuple(references))
 
     def _referenced(self, subject: str, version: int, what: str, depth: int) -> SchemaText:
         def make() -> SchemaText:
@@ -312,7 +256,6 @@ class RegistryClient:
 
         return self._references.get((subject, version), make)
 
-    # ------------------------------------------------------------------ requests
     def _fetched(self, what: str, request: Callable[[SchemaRegistryClient, str | None], Any]) -> Any:
         """Requests a schema, and again in the requested form if it has another: not all registries support forms."""
         answer = self._ask(what, lambda client: request(client, None))
@@ -336,8 +279,8 @@ class RegistryClient:
         from confluent_kafka.schema_registry import SchemaRegistryError
 
         outage = self._outage
-        if outage is not None and self._clock() < outage.asked_again_at:
-            raise self._unavailable(what, outage.reason)
+        if outage is not None and self._clock() < outage[0]:
+            raise self._unavailable(what, outage[1])
         tries = 1 + self._settings.max_retries if outage is None else 1
         for attempt in range(1, tries + 1):
             began = self._clock()
@@ -351,11 +294,11 @@ class RegistryClient:
                         _log.warning("%s", refused)
                     # The message contains everything from the response; the client's own trace adds only noise.
                     raise refused from None
-                reason = _reason(error)
+                reason = f"{type(error).__name__}: {error}"
             except UnicodeEncodeError as error:
                 raise DataException(f"Asked for {what}: its text cannot be sent, {error}") from error
             except Exception as error:  # No response, or a response that no registry sends, such as a proxy's page.
-                reason = _reason(error)
+                reason = f"{type(error).__name__}: {error}"
             else:
                 self._outage = None
                 return answer
@@ -365,7 +308,7 @@ class RegistryClient:
             )
             if attempt == tries or not self._pause(attempt):
                 break
-        self._outage = _Outage(self._clock() + max(took, _LEAST_PAUSE_S), reason)
+        self._outage = self._clock() + max(took, _LEAST_PAUSE_S), reason
         raise self._unavailable(what, reason) from None
 
     def _pause(self, attempt: int) -> bool:
@@ -396,10 +339,6 @@ class RegistryClient:
         if error.error_code is not None and error.error_code // 100 == 4:
             return ConfigException(text)
         return DataException(text)
-
-
-def _reason(cause: BaseException) -> str:
-    return f"{type(cause).__name__}: {cause}"
 
 
 def _to_wire(schema: SchemaText) -> WireSchema:

@@ -132,7 +132,6 @@ class RegistryConverter(RowConverter, Converter):
         self._side = "value"
         self._remember(1, 0)
 
-    # ------------------------------------------------------------------ Converter
     def config(self) -> ConfigDef:
         """See ``Converter``. The settings of the registry, and the format's own."""
         return self.options.definition()
@@ -195,7 +194,6 @@ class RegistryConverter(RowConverter, Converter):
         schema_id, payload = unframe(data, where)
         return self._reader_of(topic, schema_id, payload).decode(payload, where)
 
-    # ------------------------------------------------------------------ RowConverter
     def read_columns(
         self, column: pa.ChunkedArray, topics: pa.ChunkedArray, worth: Callable[[int, int], bool]
     ) -> Sorted:
@@ -229,7 +227,6 @@ class RegistryConverter(RowConverter, Converter):
         messages = pc.if_else(tombstones, pa.scalar(None, pa.binary()), made.messages)
         return WrittenAtOnce(messages, made.odd & ~tombstones.to_numpy(zero_copy_only=False))
 
-    # ------------------------------------------------------------------ once for each schema
     def _reader_of(self, topic: str, schema_id: int, payload: bytes) -> Codec:
         return self._readers.get((topic, schema_id), lambda: self._reader(topic, schema_id, payload))
 

@@ -1,8 +1,5 @@
 """The settings that all converters with a schema registry share, under Confluent's names.
 
-Main type: ``RegistryConfig``, which also derives the settings of the client.
-
-Thread: constants and frozen values.
 Source: io.confluent.kafka.serializers.AbstractKafkaSchemaSerDeConfig, SchemaRegistryClientConfig.
 """
 
@@ -114,8 +111,7 @@ class RegistryConfig(ConverterConfig):
         doc="Write with the latest schema of the subject instead of the data's own. Needs auto.register.schemas=false.",
     )
     latest_compatibility_strict: bool = _setting(
-        default=True,
-        doc="With use.latest.version: refuse data that cannot be read with the latest schema.",
+        default=True, doc="With use.latest.version: refuse data that cannot be read with the latest schema."
     )
     normalize_schemas: bool = _setting(
         default=False, doc="Have the registry normalize schemas that are registered or looked up."
@@ -135,9 +131,7 @@ class RegistryConfig(ConverterConfig):
         default=1000, validator=Range.at_least(1), doc="How many schemas are remembered for each direction."
     )
     max_schemas_per_subject: int = _low(
-        default=1000,
-        validator=Range.at_least(1),
-        doc="The same under its older name; the smaller one counts.",
+        default=1000, validator=Range.at_least(1), doc="The same under its older name; the smaller one counts."
     )
     missing_id_cache_ttl_sec: int = _low(
         type=ConfigType.LONG,

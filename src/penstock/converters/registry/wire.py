@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.converters.json.plain_bytes import is_utf8
 from penstock.data import Schema, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.layout import Layout
@@ -36,11 +37,7 @@ _LOW_BITS: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 #: Joins neighbours in three steps: seven bits of one byte, fourteen of two, 28 of four.
 _JOINS: Final = tuple(
     (np.uint64(low), np.uint64(low << width), np.uint64(shift))
-    for low, width, shift in (
-        (0x007F007F007F007F, 8, 1),
-        (0x00003FFF00003FFF, 16, 2),
-        (0x000000000FFFFFFF, 32, 4),
-    )
+    for low, width, shift in ((0x007F007F007F007F, 8, 1), (0x00003FFF00003FFF, 16, 2), (0x000000000FFFFFFF, 32, 4))
 )
 _ONE: Final = np.uint64(1)
 
@@ -48,15 +45,11 @@ _ONE: Final = np.uint64(1)
 class Source:
     """The concatenated bytes of some messages.
 
-    Args:
-        column: The messages.
-
     Attributes:
         octets: Their bytes, followed by zeros.
         words: The eight bytes at each position, as a little-endian number.
         floats, doubles: The four-byte and eight-byte floating point numbers at each position.
         starts, ends: Where each message begins and ends; equal for a null.
-        size: The number of bytes.
     """
 
     def __init__(self, column: pa.BinaryArray) -> None:
@@ -93,14 +86,7 @@ class Source:
 
 
 class Cursors:
-    """The reading positions in some messages, one for each.
-
-    Args:
-        source: The bytes.
-        at: The next position of each message.
-        ends: The end of each message.
-        bad: True for messages that cannot be read.
-    """
+    """The reading positions in some messages, one for each; ``bad`` ones cannot be read."""
 
     __slots__ = ("at", "bad", "ends", "source")
 
@@ -136,9 +122,7 @@ class Cursors:
 
     def varints(self) -> np.ndarray:
         """The next zigzag number of each message; int64."""
-        found = self.numbers()
-        numbers: np.ndarray = (found >> _ONE).view(np.int64) ^ -(found & _ONE).view(np.int64)
-        return numbers
+        return unzigzag(self.numbers())
 
     def numbers(self) -> np.ndarray:
         """The next unsigned number of each message; uint64."""
@@ -191,6 +175,22 @@ class Cursors:
         return starts, kept
 
 
+def unzigzag(found: np.ndarray) -> np.ndarray:
+    """Signed numbers; int64."""
+    numbers: np.ndarray = (found >> _ONE).view(np.int64) ^ -(found & _ONE).view(np.int64)
+    return numbers
+
+
+def texts_of(found: pa.BinaryArray, cursors: Cursors) -> pa.StringArray:
+    """The texts in these bytes; marks messages with invalid ones."""
+    try:
+        return found.cast(pa.string())
+    except pa.ArrowInvalid:
+        texts = [one.decode() if is_utf8(one) else None for one in found.to_pylist()]
+    cursors.mark(np.array([one is None for one in texts]))
+    return pa.array([one or "" for one in texts], pa.string())
+
+
 def _long_varints(source: Source, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Numbers of more than seven bits, and the bytes that each takes; 0 = too many bits."""
     words = source.words[at]
@@ -219,12 +219,7 @@ def _joined(words: np.ndarray) -> np.ndarray:
 
 
 class WritableRows:
-    """A selection of the values to write, and the values that cannot be written here.
-
-    Args:
-        wrong: For each value of the batch, whether it has to be written separately.
-        places: The positions of the selected values in the batch; None = all values.
-    """
+    """The positions in a batch of the values to write, and a mask of the values to write separately."""
 
     def __init__(self, wrong: np.ndarray, places: np.ndarray | None = None) -> None:
         self.wrong = wrong

@@ -2,9 +2,8 @@
 
 A tree of small writers is made once for a schema. Values of unsupported schemas (unions of several types, maps whose
 keys are not texts, conversions between kinds of numbers) are written one by one, and so are values that do not seem to
-fit their schema: ``value_writing`` writes them or reports the error.
+fit their schema: ``values`` writes them or reports the error.
 
-Main type: ``AvroColumnWriter``. Main function: ``avro_column_writer``. Thread: a task's pipeline thread.
 Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-blocks.md.
 """
 
@@ -18,18 +17,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.converters.json.plain_bytes import is_utf8
 from penstock.converters.json.writing import unscaled_bytes
-from penstock.converters.registry.avro.forms import (
-    AvroOptions,
-    AvroType,
-    entry_types,
-    is_union,
-    logical_name,
-)
+from penstock.converters.registry.avro.forms import AvroOptions, AvroType, entry_types, is_union
 from penstock.converters.registry.avro.values import branch_for, fits
 from penstock.converters.registry.wire import Pieces, WritableRows
 from penstock.data import Decimal, Schema, Time, Type
 from penstock.data.text import MILLIS_PER_DAY
+from penstock.pipeline.columns.layout import logical_name
 from penstock.pipeline.columns.records import to_arrow
 from penstock.pipeline.columns.sizes import exceeds
 from penstock.pipeline.plan.step import WrittenAtOnce
@@ -52,27 +47,14 @@ class _Node(Protocol):
 
 
 class AvroColumnWriter:
-    """Writes values of one schema.
-
-    Args:
-        schema: The schema.
-        node: Writes the values.
-    """
+    """Writes values of one schema."""
 
     def __init__(self, schema: Schema, node: _Node) -> None:
         self._schema = schema
         self._node = node
 
     def write(self, head: bytes, values: Sequence[object] | pa.Array) -> WrittenAtOnce | None:
-        """Messages of values.
-
-        Args:
-            head: The beginning of each message.
-            values: The values, or a column of them in the narrowest layout of their schema.
-
-        Returns:
-            The messages; None if all values have to be written one by one.
-        """
+        """Messages with a head; ``values`` may be a column in the narrowest layout of their schema."""
         try:
             column = values if isinstance(values, pa.Array) else to_arrow(values, self._schema)[0]
             # A null has no message of this schema; what fits no column is null there.
@@ -94,13 +76,7 @@ class AvroColumnWriter:
 
 
 def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOptions) -> AvroColumnWriter | None:
-    """Returns the writer of many values of a schema, or None if they are written one by one.
-
-    Args:
-        schema: The schema of the values.
-        found: Their Avro type.
-        options: The converter's settings.
-    """
+    """Returns the writer of many values of a schema, or None if they are written one by one."""
     # Top-level bytes are written without their length.
     if schema is None or found.kind == "bytes" or exceeds(schema):
         return None
@@ -176,19 +152,13 @@ def _record(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:
     return _Record(parts) if parts else _refused()
 
 
-# ------------------------------------------------------------------------------------------------------------ nulls
 def _present(column: pa.Array) -> np.ndarray | None:
     """Marks the rows that have a value; None if all have one."""
     return column.is_valid().to_numpy(zero_copy_only=False) if column.null_count else None
 
 
 class _WithDefault:
-    """Replaces nulls by a default.
-
-    Args:
-        inner: Writes the values.
-        default: A column of the default; None = there is none.
-    """
+    """Replaces nulls by a default: a column of it, or None."""
 
     def __init__(self, inner: _Node, default: pa.Array | None) -> None:
         self._inner = inner
@@ -213,14 +183,7 @@ class _Required(_WithDefault):
 
 
 class _Optional(_WithDefault):
-    """A union whose values have one type or are null.
-
-    Args:
-        inner: Writes the values.
-        place: The branch of the values.
-        nothing: The branch of null; None = there is none.
-        default: A column of the value that is written for null.
-    """
+    """A union whose values have the branch ``place`` or are null (``nothing``, the branch of null, if any)."""
 
     def __init__(self, inner: _Node, place: int, nothing: int | None, default: pa.Array | None) -> None:
         super().__init__(inner, default)
@@ -249,12 +212,10 @@ class _Optional(_WithDefault):
             pieces.long(part.join().take(pa.array(places, mask=~there)).fill_null(b""))
 
 
-# ---------------------------------------------------------------------------------------------------------- scalars
 class _Scalar:
     """Values whose nulls take no bytes."""
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
-        """See ``_Node``."""
         raise NotImplementedError
 
 
@@ -277,26 +238,19 @@ class _Whole(_Scalar):
         pieces.varints(numbers, there)
 
 
-class _Boolean(_Scalar):
-    def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
-        there = _present(column)
-        filled = column if there is None else column.fill_null(False)
-        _fixed_width(filled.to_numpy(zero_copy_only=False).astype(np.uint8), there, pieces)
+class _Fixed(_Scalar):
+    """Values of so many bytes."""
 
-
-class _Float(_Scalar):
     def __init__(self, layout: str) -> None:
         self._layout = layout
 
     def write(self, column: pa.Array, rows: WritableRows, pieces: Pieces) -> None:
         there = _present(column)
-        _fixed_width((column if there is None else column.fill_null(0)).to_numpy().astype(self._layout), there, pieces)
-
-
-def _fixed_width(values: np.ndarray, there: np.ndarray | None, pieces: Pieces) -> None:
-    data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
-    kept = np.ones(data.shape, dtype=bool) if there is None else np.repeat(there[:, np.newaxis], data.shape[1], axis=1)
-    pieces.short(data, kept)
+        filled = column if there is None else column.fill_null(pa.scalar(0).cast(column.type))
+        values = filled.to_numpy(zero_copy_only=False).astype(self._layout)
+        data = np.ascontiguousarray(values).view(np.uint8).reshape(len(values), -1)
+        kept = np.ones(data.shape, dtype=bool)
+        pieces.short(data, kept if there is None else kept & there[:, np.newaxis])
 
 
 class _Bytes(_Scalar):
@@ -325,17 +279,9 @@ class _Text(_Scalar):
             # A column may contain half of a surrogate pair.
             data.cast(pa.string())
         except pa.ArrowInvalid:
-            rows.mark(np.array([not _is_text(one) for one in data.to_pylist()]))
+            rows.mark(np.array([not is_utf8(one) for one in data.to_pylist()]))
         pieces.varints(pc.binary_length(data).to_numpy().astype(np.int64), there)
         pieces.long(data)
-
-
-def _is_text(data: bytes) -> bool:
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 class _Decimal(_Bytes):
@@ -369,9 +315,9 @@ class _Enum(_Scalar):
 
 
 _SCALARS: Final[Mapping[tuple[Type, str], Callable[[Schema, AvroType], _Node]]] = {
-    (Type.BOOLEAN, "boolean"): lambda *_: _Boolean(),
-    (Type.FLOAT32, "float"): lambda *_: _Float("<f4"),
-    (Type.FLOAT64, "double"): lambda *_: _Float("<f8"),
+    (Type.BOOLEAN, "boolean"): lambda *_: _Fixed("u1"),
+    (Type.FLOAT32, "float"): lambda *_: _Fixed("<f4"),
+    (Type.FLOAT64, "double"): lambda *_: _Fixed("<f8"),
     (Type.STRING, "string"): lambda *_: _Text(),
     (Type.STRING, "enum"): lambda _, found: _Enum(found.symbols),
     (Type.BYTES, "bytes"): lambda *_: _Bytes(),
@@ -379,14 +325,9 @@ _SCALARS: Final[Mapping[tuple[Type, str], Callable[[Schema, AvroType], _Node]]] 
 }
 
 
-# ----------------------------------------------------------------------------------------------------------- nested
 @dataclass
 class _Record:
-    """A record: its fields in order.
-
-    Attributes:
-        fields: For each field of the record the position in the struct, and its writer.
-    """
+    """A record: for each of its fields the position in the struct, and its writer."""
 
     fields: Sequence[tuple[int, _Node]]
 

@@ -2,9 +2,8 @@
 
 A tree of small readers is made once for a schema. Messages of unsupported schemas (unions of three types, recursive
 records, maps whose keys are not texts, records without fields) are read one by one, and so are messages that do not
-seem to fit their schema: ``converter`` reads them or reports the error.
+seem to fit their schema: ``codec`` reads them or reports the error.
 
-Main type: ``AvroBlocks``. Main function: ``avro_blocks``. Thread: a task's pipeline thread.
 Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-blocks.md.
 """
 
@@ -18,7 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from penstock.converters.registry.avro.forms import AvroOptions, AvroType, is_map_entry, only_member
-from penstock.converters.registry.wire import Cursors, Source
+from penstock.converters.registry.wire import Cursors, Source, texts_of
 from penstock.data import Schema, Time, Type
 from penstock.data.text import MILLIS_PER_DAY
 from penstock.pipeline.columns.expressions import TooManyDigits, decimals
@@ -45,12 +44,7 @@ class _NoColumns(Exception):
 
 
 class _Node(Protocol):
-    """Reads the values of a type.
-
-    Attributes:
-        kind: The type of the column.
-        least: The minimum number of bytes of a value.
-    """
+    """Reads the values of a type into columns of ``kind``; each takes at least ``least`` bytes."""
 
     kind: pa.DataType
     least: int
@@ -60,12 +54,7 @@ class _Node(Protocol):
 
 
 class AvroBlocks:
-    """Reads messages of one schema.
-
-    Args:
-        node: Reads the values.
-        schema: Their Connect schema.
-    """
+    """Reads messages of one schema."""
 
     def __init__(self, node: _Node, schema: Schema) -> None:
         self._node = node
@@ -73,16 +62,8 @@ class AvroBlocks:
         self.physical = default_physical(schema)
 
     def read(self, source: Source, at: np.ndarray, ends: np.ndarray) -> tuple[pa.Array, np.ndarray] | None:
-        """The values of some messages.
-
-        Args:
-            source: The bytes.
-            at: The start of each value.
-            ends: The end of each message. Bytes after the value are ignored, as when messages are read one by one.
-
-        Returns:
-            A column in the narrowest layout of the schema, as long as ``at``, and a mask: True for messages that have
-            to be read one by one, whose items are meaningless. None if a decimal needs a wider layout.
+        """See ``ColumnReader``. Bytes after a value are ignored, as when messages are read one by one. None if a
+        decimal needs a wider layout.
         """
         cursors = Cursors(source, at.copy(), ends.copy())
         try:
@@ -93,13 +74,7 @@ class AvroBlocks:
 
 
 def avro_blocks(found: AvroType, schema: Schema | None, options: AvroOptions) -> AvroBlocks | None:
-    """Returns a reader of messages of a schema as columns, or None if columns are not possible.
-
-    Args:
-        found: Their Avro type.
-        schema: ``connect_schema`` of it.
-        options: The converter's settings.
-    """
+    """Returns a reader of messages of a schema as columns, or None if columns are not possible."""
     # Top-level bytes are written without their length.
     if schema is None or found.kind == "bytes" or exceeds(schema):
         return None
@@ -130,10 +105,10 @@ def _node(found: AvroType, schema: Schema | None, options: AvroOptions) -> _Node
         return _Decimal(_Bytes(size), decimal_scale(schema) or 0)
     if found.kind in ("int", "long"):
         return _Whole(arrow_type(schema), int32=found.kind == "int", time=logical_name(schema) == Time.LOGICAL_NAME)
-    make = _SCALARS.get(found.kind)
-    if make is None:
+    scalar = _SCALARS.get(found.kind)
+    if scalar is None:
         raise _NoColumns
-    return make()
+    return scalar
 
 
 def _union_node(found: AvroType, schema: Schema, options: AvroOptions) -> _Node:
@@ -148,14 +123,13 @@ def _items_node(found: AvroType, schema: Schema, options: AvroOptions) -> _Node:
     if found.kind == "array" and (schema.type is Type.MAP or is_map_entry(found.items)):
         raise _NoColumns
     items = _node(found.items, schema.value_schema, options)
-    parts = [items] if found.kind == "array" else [_Text(), items]
+    parts = [items] if found.kind == "array" else [_TEXTS, items]
     if not sum(part.least for part in parts):
         # Any number of them takes no bytes.
         raise _NoColumns
     return _Items(arrow_type(schema), parts)
 
 
-# -------------------------------------------------------------------------------------------------------------- scalars
 @dataclass
 class _Whole:
     kind: pa.DataType
@@ -173,28 +147,11 @@ class _Whole:
         return pa.array(found.astype(self.kind.to_pandas_dtype()))
 
 
-class _Boolean:
-    kind = pa.bool_()
-    least = 1
-
-    def read(self, cursors: Cursors) -> pa.Array:
-        return pa.array(cursors.octets() == 1)
-
-
-class _Float:
-    kind = pa.float32()
-    least = 4
-
-    def read(self, cursors: Cursors) -> pa.Array:
-        return pa.array(cursors.floats())
-
-
-class _Double:
-    kind = pa.float64()
-    least = 8
-
-    def read(self, cursors: Cursors) -> pa.Array:
-        return pa.array(cursors.doubles())
+@dataclass
+class _Scalar:
+    kind: pa.DataType
+    least: int
+    read: Callable[[Cursors], pa.Array]
 
 
 class _Bytes:
@@ -215,25 +172,15 @@ class _Bytes:
         return cursors.source.slices(*self.spans(cursors))
 
 
-class _Text:
-    kind = pa.string()
-    least = 1
-
-    def read(self, cursors: Cursors) -> pa.Array:
-        found = cursors.source.slices(*cursors.spans(cursors.varints()))
-        try:
-            return found.cast(pa.string())
-        except pa.ArrowInvalid:
-            texts = [_text(one) for one in found.to_pylist()]
-        cursors.mark(np.array([one is None for one in texts]))
-        return pa.array([one or "" for one in texts], pa.string())
-
-
-def _text(data: bytes) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
+_TEXTS: Final = _Scalar(
+    pa.string(), 1, lambda cursors: texts_of(cursors.source.slices(*cursors.spans(cursors.varints())), cursors)
+)
+_SCALARS: Final[Mapping[str, _Node]] = {
+    "boolean": _Scalar(pa.bool_(), 1, lambda cursors: pa.array(cursors.octets() == 1)),
+    "float": _Scalar(pa.float32(), 4, lambda cursors: pa.array(cursors.floats())),
+    "double": _Scalar(pa.float64(), 8, lambda cursors: pa.array(cursors.doubles())),
+    "string": _TEXTS,
+}
 
 
 class _Enum:
@@ -261,15 +208,6 @@ class _Decimal:
         return decimals(cursors.source.octets, starts, lengths, self.kind)
 
 
-_SCALARS: Final[Mapping[str, Callable[[], _Node]]] = {
-    "boolean": _Boolean,
-    "float": _Float,
-    "double": _Double,
-    "string": _Text,
-}
-
-
-# --------------------------------------------------------------------------------------------------------------- nested
 @dataclass
 class _Optional:
     """A union of null and one more type, or of one type only."""

@@ -1,17 +1,11 @@
 """The conventions of Confluent's AvroData for what Avro cannot express: names and properties, forms, defaults.
 
-Maps with other keys are arrays of entries, unions are structs, logical types are stored as primitives.
+Maps with other keys are arrays of entries, unions are structs, logical types are stored as primitives. Schemas are
+trees with resolved names, and reduced schemas for fastavro (``plain``: without logical types, defaults and properties,
+because values are converted here).
 
-Schemas are trees with resolved names (``AvroType``, ``AvroField``), and reduced schemas for fastavro (``plain``:
-without logical types, defaults and properties, because values are converted here).
-
-Main type: ``AvroOptions`` (the converter's settings). Main functions: ``read_avro`` (the text of a schema),
-``has_text_keys``, ``is_map_entry``, ``union_field``, ``logical_name``; ``default_value`` (JSON to Connect) and
-``default_json``.
-
-Thread: constants, values and pure functions.
-Source: io.confluent.connect.avro.AvroData, AvroDataConfig; the Avro specification, 1.12, "Schema
-Declaration" and "Names".
+Source: io.confluent.connect.avro.AvroData, AvroDataConfig; the Avro specification, 1.12, "Schema Declaration" and
+"Names".
 """
 
 from __future__ import annotations
@@ -21,14 +15,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
-from urllib.parse import quote
 
 from penstock.config import AbstractConfig, Importance, setting
 from penstock.converters.registry.client import SchemaText
+from penstock.converters.registry.formats import LOGICAL, scrubbed
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
-from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type, round_to_float32, validate_value
+from penstock.data import Schema, Struct, Type, round_to_float32, validate_value
 from penstock.errors import DataException
+from penstock.pipeline.columns.layout import logical_name
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "enum", "fixed"})
@@ -67,20 +63,12 @@ class AvroField:
 
 @dataclass(eq=False)
 class AvroType:
-    """An Avro type. Types are compared by identity.
+    """An Avro type. Types are compared by identity; records, enums and fixed have a full name and aliases.
 
     Attributes:
         kind: ``record``, ``union``, ``int`` ...
-        name: The full name of a record, enum or fixed.
-        fields: Of a record.
         items: Of an array, or the values of a map.
-        symbols: Of an enum.
-        default_symbol: Of an enum that has one.
-        size: Of a fixed.
-        branches: Of a union.
-        doc: Of a record or enum.
-        aliases: Other names of a record, enum or fixed.
-        properties: All other properties.
+        properties: Everything that is not part of the structure.
         recursive: True if a record contains itself, at some depth.
     """
 
@@ -96,11 +84,6 @@ class AvroType:
     aliases: Sequence[str] = ()
     properties: Mapping[str, Any] = field(default_factory=dict)
     recursive: bool = False
-
-    @property
-    def record_name(self) -> str | None:
-        """The full name of a record, enum or fixed."""
-        return self.name
 
     @property
     def wire_symbols(self) -> Sequence[str]:
@@ -143,11 +126,7 @@ class AvroType:
 
 
 def read_avro(schema: SchemaText) -> AvroType:
-    """The tree of a schema.
-
-    Raises:
-        DataException: The text is not an Avro schema.
-    """
+    """The tree of a schema."""
     reader = _Reader()
     for one in schema.references:
         reader.add(one.schema)
@@ -243,12 +222,9 @@ class _Reader:
 
 
 def plain(found: AvroType, known: set[str] | None = None, *, reading: bool = False) -> Any:
-    """A schema for fastavro with the same encoding and raw values.
+    """A schema for fastavro with the same encoding and raw values. ``known``: the names that are already defined.
 
-    Args:
-        found: The type.
-        known: The names that are already defined.
-        reading: True to read booleans as bytes, because fastavro treats every byte except 0 as true.
+    ``reading`` reads booleans as bytes, because fastavro treats every byte except 0 as true.
     """
     known = set() if known is None else known
     name = found.read_name if reading else None if found.name is None else found.branch_name
@@ -277,6 +253,7 @@ def plain(found: AvroType, known: set[str] | None = None, *, reading: bool = Fal
 NAMESPACE: Final = "io.confluent.connect.avro"
 DEFAULT_NAME: Final = "ConnectDefault"
 MAP_ENTRY: Final = "MapEntry"
+ENTRY_NAME: Final = f"{NAMESPACE}.{MAP_ENTRY}"
 KEY_FIELD: Final = "key"
 VALUE_FIELD: Final = "value"
 
@@ -322,67 +299,49 @@ def anything() -> dict[str, Any]:
     return {"type": "record", "name": "Anything", "namespace": NAMESPACE, "fields": fields}
 
 
+_option: Final = partial(setting, default=False, group="Avro")
+_low: Final = partial(_option, importance=Importance.LOW)
+
+
 class AvroOptions(AbstractConfig):
     """The settings for the conversion of schemas."""
 
-    enhanced: bool = setting(
+    enhanced: bool = _option(
         "enhanced.avro.schema.support",
-        default=False,
         doc="Write enums that were read as enums again, and call the parts of unions by their full names.",
-        group="Avro",
     )
-    metadata: bool = setting(
+    metadata: bool = _low(
         "connect.meta.data",
         default=True,
-        importance=Importance.LOW,
         doc="Keep the name, version, documentation, parameters and default of Connect schemas in the Avro schema.",
-        group="Avro",
     )
-    null_stays: bool = setting(
-        "ignore.default.for.nullables",
-        default=False,
-        importance=Importance.LOW,
-        doc="Write null for an optional field that is null, and not its default.",
-        group="Avro",
+    null_stays: bool = _low(
+        "ignore.default.for.nullables", doc="Write null for an optional field that is null, and not its default."
     )
-    scrub_names: bool = setting(
-        "scrub.invalid.names",
-        default=False,
-        doc="Replace what Avro does not take in names.",
-        group="Avro",
-    )
-    optional_map_keys: bool = setting(
+    scrub_names: bool = _option("scrub.invalid.names", doc="Replace what Avro does not take in names.")
+    optional_map_keys: bool = _low(
         "allow.optional.map.keys",
-        default=False,
-        importance=Importance.LOW,
         doc="Whether maps with optional string keys are Avro maps, and not arrays of entries.",
-        group="Avro",
     )
-    flatten_single_unions: bool = setting(
-        "flatten.singleton.unions",
-        default=True,
-        importance=Importance.LOW,
-        doc="Whether a union of one type is read as that type.",
-        group="Avro",
+    flatten_single_unions: bool = _low(
+        "flatten.singleton.unions", default=True, doc="Whether a union of one type is read as that type."
     )
-    general_sums: bool = setting(
-        "generalized.sum.type.support",
-        default=False,
-        doc="Give enums and unions names that converters of all formats know.",
-        group="Avro",
+    general_sums: bool = _option(
+        "generalized.sum.type.support", doc="Give enums and unions names that converters of all formats know."
     )
-    field_docs_only: bool = setting(
-        "discard.type.doc.default",
-        default=False,
-        importance=Importance.LOW,
-        doc="Keep the documentation and default of fields, and not those of their types.",
-        group="Avro",
+    field_docs_only: bool = _low(
+        "discard.type.doc.default", doc="Keep the documentation and default of fields, and not those of their types."
     )
 
     @property
     def enum_parameter(self) -> str:
         """The parameter that contains an enum's name; its symbols are below it."""
         return GENERAL_ENUM if self.general_sums else ENUM
+
+    @property
+    def type_docs(self) -> bool:
+        """True if types, and not only fields, keep documentation and defaults."""
+        return self.metadata and not self.field_docs_only
 
     @property
     def writes_enums(self) -> bool:
@@ -396,14 +355,10 @@ class AvroOptions(AbstractConfig):
 
     def name(self, name: str) -> str:
         """A name without dots in the Avro schema."""
-        return scrubbed(name) if self.scrub_names else name
+        return scrubbed(name, may_begin="_") if self.scrub_names else name
 
     def full_name(self, name: str) -> str:
-        """A full name in the Avro schema.
-
-        Raises:
-            DataException: The name has no last part.
-        """
+        """A full name in the Avro schema."""
         parts = name.split(".")
         while parts and not parts[-1]:
             parts.pop()
@@ -420,22 +375,6 @@ def is_name(name: str) -> bool:
     )
 
 
-_PLAIN: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
-
-
-def scrubbed(name: str) -> str:
-    """Turns a text into a valid Avro name.
-
-    >>> scrubbed("a-b c"), scrubbed("_id"), scrubbed("3d"), scrubbed("fine"), scrubbed("\u00e4")
-    ('a_b_c', '_id', 'x3d', 'fine', '_C3_A4')
-    """
-    if not name or _PLAIN.fullmatch(name):
-        return name
-    encoded = quote(name, safe="*", errors="replace").replace("~", "%7E").replace("%20", "+")
-    return _NOT_PLAIN.sub("_", f"x{encoded}" if encoded[0].isdigit() else encoded)
-
-
 def is_union(schema: Schema) -> bool:
     """True if a struct represents a union: one field for each type, of which one is set."""
     return schema.type is Type.STRUCT and (schema.name == UNION or GENERAL_UNION in (schema.parameters or {}))
@@ -444,38 +383,6 @@ def is_union(schema: Schema) -> bool:
 def short_name(full: str) -> str:
     """The last part of a dotted name."""
     return full.rpartition(".")[2]
-
-
-_CARRIERS: Final = {
-    Decimal.LOGICAL_NAME: Type.BYTES,
-    Time.LOGICAL_NAME: Type.INT32,
-    Timestamp.LOGICAL_NAME: Type.INT64,
-    Date.LOGICAL_NAME: Type.INT32,
-}
-_TO_CARRIED: Final[dict[str, Any]] = {
-    Decimal.LOGICAL_NAME: Decimal.from_logical,
-    Time.LOGICAL_NAME: Time.from_logical,
-    Timestamp.LOGICAL_NAME: Timestamp.from_logical,
-    Date.LOGICAL_NAME: Date.from_logical,
-}
-#: Converts a raw value to the value of a logical type.
-FROM_CARRIED: Final[Mapping[str, Any]] = {
-    Decimal.LOGICAL_NAME: Decimal.to_logical,
-    Date.LOGICAL_NAME: Date.to_logical,
-    Time.LOGICAL_NAME: Time.to_logical,
-    Timestamp.LOGICAL_NAME: Timestamp.to_logical,
-}
-
-
-def logical_name(schema: Schema) -> str | None:
-    """The name of a schema's logical type, if the schema has the right base type."""
-    return schema.name if schema.name is not None and _CARRIERS.get(schema.name) is schema.type else None
-
-
-def to_carried(schema: Schema) -> Any:
-    """Returns the function from a logical type's value to the raw one, or None for schemas without a logical type."""
-    name = logical_name(schema)
-    return None if name is None else _TO_CARRIED[name]
 
 
 def has_text_keys(schema: Schema, options: AvroOptions) -> bool:
@@ -503,15 +410,11 @@ def is_map_entry(found: AvroType) -> bool:
     """True if arrays of this type are maps whose keys are not strings."""
     if found.kind != "record":
         return False
-    return found.name == f"{NAMESPACE}.{MAP_ENTRY}" or found.properties.get(INTERNAL_TYPE) == MAP_ENTRY
+    return found.name == ENTRY_NAME or found.properties.get(INTERNAL_TYPE) == MAP_ENTRY
 
 
 def entry_types(entry: AvroType) -> tuple[AvroType, AvroType]:
-    """The types of key and value of a map stored as an array of entries.
-
-    Raises:
-        DataException: The entry has other fields.
-    """
+    """The types of key and value of a map stored as an array of entries."""
     fields = {one.name: one.type for one in entry.fields}
     if fields.keys() != {KEY_FIELD, VALUE_FIELD}:
         raise DataException(
@@ -525,11 +428,7 @@ class Single(float):
 
 
 def default_value(schema: Schema | None, found: AvroType, value: Any, options: AvroOptions) -> Any:
-    """The Connect value of a default in a schema's JSON.
-
-    Raises:
-        DataException: The JSON does not fit the schema.
-    """
+    """The Connect value of a default in a schema's JSON."""
     if value is None:
         return None
     if schema is None:
@@ -537,8 +436,8 @@ def default_value(schema: Schema | None, found: AvroType, value: Any, options: A
     if found.kind == "union":
         return _union_default(schema, found, value, options)
     result = _plain_default(schema, found, value, options)
-    converter = FROM_CARRIED.get(schema.name) if schema.name is not None else None
-    return result if converter is None or result is None else converter(schema, result)
+    logical = LOGICAL.get(schema.name)
+    return result if logical is None or result is None else logical.to_logical(schema, result)
 
 
 def _union_default(schema: Schema, found: AvroType, value: Any, options: AvroOptions) -> Any:
@@ -592,17 +491,13 @@ def _array_default(schema: Schema, found: AvroType, value: Any, options: AvroOpt
 
 
 def default_json(schema: Schema | None, value: Any, options: AvroOptions) -> Any:
-    """The JSON form of a default. NaN and the infinities stay floats, see ``spelt``.
-
-    Raises:
-        DataException: The default does not fit the schema.
-    """
+    """The JSON form of a default. NaN and the infinities stay floats, see ``spelt``."""
     if value is None:
         return None
     if schema is None:
         raise DataException("A default holds a value without a schema, which has no form in Avro")
-    converter = to_carried(schema)
-    carried = value if converter is None else converter(schema, value)
+    logical = logical_name(schema)
+    carried = value if logical is None else LOGICAL[logical].from_logical(schema, value)
     kind = schema.type
     if kind is Type.BYTES:
         return bytes(carried).decode("latin-1")

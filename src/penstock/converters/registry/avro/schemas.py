@@ -15,60 +15,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from penstock.converters.registry.avro.forms import (
-    ANYTHING,
-    AVRO_PREFIX,
-    CONNECT_DEFAULT,
-    CONNECT_DOC,
-    CONNECT_NAME,
-    CONNECT_PARAMETERS,
-    CONNECT_TYPE,
-    CONNECT_VERSION,
-    DECIMAL_PRECISION,
-    DEFAULT_NAME,
-    DEFAULT_PRECISION,
-    ENUM,
-    ENUM_DEFAULT,
-    ENUM_DOC,
-    FIELD_DEFAULT,
-    FIELD_DOC,
-    FIXED_SIZE,
-    GENERAL_UNION_PREFIX,
-    INTERNAL_TYPE,
-    KEY_FIELD,
-    MAP_ENTRY,
-    MISSING,
-    NAMESPACE,
-    PLAIN_ENUM_DOC,
-    PLAIN_RECORD_DOC,
-    RECORD_DOC,
-    UNION,
-    VALUE_FIELD,
-    AvroField,
-    AvroOptions,
-    AvroType,
-    Single,
-    anything,
-    default_json,
-    default_value,
-    doubled,
-    entry_types,
-    has_text_keys,
-    is_field_default,
-    is_map_entry,
-    is_name,
-    is_union,
-    logical_name,
-    only_member,
-    short_name,
-    spelt,
-    union_field,
-)
+from penstock.converters.registry.avro import forms
+from penstock.converters.registry.avro.forms import AvroField, AvroOptions, AvroType, Single
 from penstock.converters.registry.formats import shape
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import STRING_SCHEMA as TEXT_KEYS
 from penstock.data import Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type, java_double, java_float
 from penstock.errors import DataException
+from penstock.pipeline.columns.layout import logical_name
 
 log = logging.getLogger(__name__)
 _PLAIN: Final = {
@@ -85,17 +39,10 @@ _SMALL: Final = {"int8": Type.INT8, "int16": Type.INT16}
 
 
 def connect_schema(found: AvroType, options: AvroOptions, version: int | None = None) -> Schema | None:
-    """The Connect schema of an Avro schema; None for the schema of schemaless values.
-
-    Args:
-        found: The Avro schema.
-        options: The converter's settings.
-        version: The version of a schema without one.
-
-    Raises:
-        DataException: There is no corresponding Connect schema.
+    """The Connect schema of an Avro schema; None for the schema of schemaless values. ``version``: if the schema has
+    none.
     """
-    return None if found.name == ANYTHING else _convert(found, _Reading(options), version=version)
+    return None if found.name == forms.ANYTHING else _convert(found, _Reading(options), version=version)
 
 
 @dataclass
@@ -112,26 +59,26 @@ def _convert(
     reading: _Reading,
     *,
     optional: bool = False,
-    default: Any = MISSING,
+    default: Any = forms.MISSING,
     version: int | None = None,
     field_doc: str | None = None,
 ) -> Schema:
-    member = only_member(found, reading.options)
+    member = forms.only_member(found, reading.options)
     if member is not None:
         # As in Java, the field's own default is ignored; connect.default is used.
         return _convert(member, reading, optional=found.nullable is not None, field_doc=field_doc)
     builder = _builder(found, reading)
     properties = found.properties
     _set_doc(builder, found, reading.options, field_doc)
-    _set_version(builder, properties.get(CONNECT_VERSION, version))
+    _set_version(builder, properties.get(forms.CONNECT_VERSION, version))
     _add_parameters(builder, properties, reading.options)
-    said = properties.get(CONNECT_DEFAULT)
-    if default is not MISSING and said is None and reading.options.metadata and not reading.options.field_docs_only:
-        builder.parameter(FIELD_DEFAULT, "true")
-    chosen = said if default is MISSING or default is None else default
+    said = properties.get(forms.CONNECT_DEFAULT)
+    if default is not forms.MISSING and said is None and reading.options.type_docs:
+        builder.parameter(forms.FIELD_DEFAULT, "true")
+    chosen = said if default is forms.MISSING or default is None else default
     if chosen is not None:
         try:
-            value = default_value(builder.build(), found, chosen, reading.options)
+            value = forms.default_value(builder.build(), found, chosen, reading.options)
             if value is not None:
                 builder.default_value(value)
         except DataException as error:
@@ -144,14 +91,14 @@ def _convert(
 
 
 def _set_doc(builder: SchemaBuilder, found: AvroType, options: AvroOptions, field_doc: str | None) -> None:
-    said = found.properties.get(CONNECT_DOC)
+    said = found.properties.get(forms.CONNECT_DOC)
     doc = said if isinstance(said, str) else None
     if not options.field_docs_only:
         builder.doc(doc if options.metadata else None)
         return
     builder.doc(next((one for one in (field_doc, found.doc) if one is not None), doc))
     if options.metadata and found.doc is not None:
-        builder.parameter(PLAIN_RECORD_DOC, found.doc)
+        builder.parameter(forms.PLAIN_RECORD_DOC, found.doc)
 
 
 def _builder(found: AvroType, reading: _Reading) -> SchemaBuilder:
@@ -164,14 +111,14 @@ def _builder(found: AvroType, reading: _Reading) -> SchemaBuilder:
         return Date.builder() if logical == "date" else Time.builder()
     if kind == "long" and logical == "timestamp-millis":
         return Timestamp.builder()
-    if kind == "int" and logical is None and CONNECT_TYPE in found.properties:
-        small = _SMALL.get(found.properties[CONNECT_TYPE])
+    if kind == "int" and logical is None and forms.CONNECT_TYPE in found.properties:
+        small = _SMALL.get(found.properties[forms.CONNECT_TYPE])
         if small is None:
             raise DataException("Connect type annotation for Avro int field is null")
         return SchemaBuilder(small)
     if kind in _PLAIN:
         builder = SchemaBuilder(_PLAIN[kind])
-        return builder.parameter(FIXED_SIZE, str(found.size)) if kind == "fixed" else builder
+        return builder.parameter(forms.FIXED_SIZE, str(found.size)) if kind == "fixed" else builder
     if kind == "enum":
         return _enum(found, reading.options)
     if kind == "array":
@@ -192,7 +139,7 @@ def _refuse(reason: str) -> NoReturn:
 
 def _inner(found: AvroType, reading: _Reading) -> Schema | None:
     """Returns the schema of elements, or None if they are schemaless."""
-    return None if found.name == ANYTHING else _convert(found, reading)
+    return None if found.name == forms.ANYTHING else _convert(found, reading)
 
 
 def _decimal(found: AvroType) -> SchemaBuilder:
@@ -203,19 +150,19 @@ def _decimal(found: AvroType) -> SchemaBuilder:
     if precision is not None:
         if not isinstance(precision, int):
             raise DataException("precision property must be a JSON Integer.")
-        if precision != DEFAULT_PRECISION:
-            builder.parameter(DECIMAL_PRECISION, str(precision))
-    return builder.parameter(FIXED_SIZE, str(found.size)) if found.kind == "fixed" else builder
+        if precision != forms.DEFAULT_PRECISION:
+            builder.parameter(forms.DECIMAL_PRECISION, str(precision))
+    return builder.parameter(forms.FIXED_SIZE, str(found.size)) if found.kind == "fixed" else builder
 
 
 def _enum(found: AvroType, options: AvroOptions) -> SchemaBuilder:
     assert found.name is not None, "enums have names"
     builder = SchemaBuilder.string()
-    short = short_name(found.name)
+    short = forms.short_name(found.name)
     if options.metadata and found.doc is not None:
-        builder.parameter(PLAIN_ENUM_DOC if options.field_docs_only else ENUM_DOC + short, found.doc)
-    if options.metadata and found.default_symbol is not None and not options.field_docs_only:
-        builder.parameter(ENUM_DEFAULT + short, found.default_symbol)
+        builder.parameter(forms.PLAIN_ENUM_DOC if options.field_docs_only else forms.ENUM_DOC + short, found.doc)
+    if options.type_docs and found.default_symbol is not None:
+        builder.parameter(forms.ENUM_DEFAULT + short, found.default_symbol)
     parameter = options.enum_parameter
     builder.parameter(parameter, found.name)
     for place, symbol in enumerate(found.symbols):
@@ -225,41 +172,41 @@ def _enum(found: AvroType, options: AvroOptions) -> SchemaBuilder:
 
 def _array(found: AvroType, reading: _Reading) -> SchemaBuilder:
     assert found.items is not None, "arrays have items"
-    if is_map_entry(found.items):
-        keys, values = entry_types(found.items)
+    if forms.is_map_entry(found.items):
+        keys, values = forms.entry_types(found.items)
         return SchemaBuilder.untyped_map(_inner(keys, reading), _inner(values, reading))
     return SchemaBuilder.untyped_array(_inner(found.items, reading))
 
 
 def _struct(found: AvroType, reading: _Reading) -> SchemaBuilder:
     builder = SchemaBuilder.struct()
-    docs = reading.options.metadata and not reading.options.field_docs_only
+    docs = reading.options.type_docs
     if docs and found.doc is not None:
-        builder.parameter(RECORD_DOC, found.doc)
+        builder.parameter(forms.RECORD_DOC, found.doc)
     for one in found.fields:
         if docs and one.doc is not None:
-            builder.parameter(FIELD_DOC + one.name, one.doc)
+            builder.parameter(forms.FIELD_DOC + one.name, one.doc)
         builder.field(one.name, _field(one, found, reading))
     return builder
 
 
 def _field(one: AvroField, record: AvroType, reading: _Reading) -> Schema:
-    if one.type.name == ANYTHING:
+    if one.type.name == forms.ANYTHING:
         _refuse(f"field {one.name} of {record.name} has no schema of its own")
     return _convert(one.type, reading, default=one.default, field_doc=one.doc)
 
 
 def _union(found: AvroType, reading: _Reading) -> SchemaBuilder:
-    builder = SchemaBuilder.struct().name(UNION)
+    builder = SchemaBuilder.struct().name(forms.UNION)
     if reading.options.general_sums:
-        name = f"{GENERAL_UNION_PREFIX}{reading.unions}"
+        name = f"{forms.GENERAL_UNION_PREFIX}{reading.unions}"
         reading.unions += 1
         builder = SchemaBuilder.struct().name(name).parameter(GENERAL_UNION, name)
     for place, one in enumerate(found.branches):
         if one.kind == "null":
             builder.optional()
             continue
-        name = union_field(one, reading.options, place)
+        name = forms.union_field(one, reading.options, place)
         if builder.has_field(name):
             raise DataException(f"Multiple union schemas map to the Connect union field name {name}")
         builder.field(name, _convert(one, reading, optional=True))
@@ -284,7 +231,7 @@ def _set_version(builder: SchemaBuilder, version: Any) -> None:
 
 
 def _add_parameters(builder: SchemaBuilder, properties: Mapping[str, Any], options: AvroOptions) -> None:
-    parameters = properties.get(CONNECT_PARAMETERS)
+    parameters = properties.get(forms.CONNECT_PARAMETERS)
     if options.metadata and parameters is not None:
         if not isinstance(parameters, dict):
             raise DataException(f"Expected JSON object for schema parameters but found: {parameters}")
@@ -293,12 +240,12 @@ def _add_parameters(builder: SchemaBuilder, properties: Mapping[str, Any], optio
                 raise DataException(f"Expected schema parameter values to be strings but found: {value}")
             builder.parameter(name, value)
     for name, value in properties.items():
-        if name.startswith(AVRO_PREFIX):
+        if name.startswith(forms.AVRO_PREFIX):
             builder.parameter(name, value if isinstance(value, str) else json.dumps(value))
 
 
 def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
-    name = found.properties.get(CONNECT_NAME)
+    name = found.properties.get(forms.CONNECT_NAME)
     if name is not None and not isinstance(name, str):
         raise DataException(f"Invalid schema name: {name}")
     if name is None and found.kind in ("record", "enum", "fixed"):
@@ -307,8 +254,8 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
     # ``ConnectDefault``, and ``ConnectDefault2`` and so on, mean no name.
     if (
         name is None
-        or name.startswith(f"{NAMESPACE}.{DEFAULT_NAME}")
-        or (known == Decimal.LOGICAL_NAME and found.kind == "fixed" and CONNECT_NAME not in found.properties)
+        or name.startswith(f"{forms.NAMESPACE}.{forms.DEFAULT_NAME}")
+        or (known == Decimal.LOGICAL_NAME and found.kind == "fixed" and forms.CONNECT_NAME not in found.properties)
     ):
         return
     if known is not None and known != name:
@@ -336,21 +283,17 @@ _LOGICAL_TYPES: Final = {
     Timestamp.LOGICAL_NAME: "timestamp-millis",
     Date.LOGICAL_NAME: "date",
 }
-_ENUMS: Final = frozenset({ENUM, GENERAL_ENUM})
+_ENUMS: Final = frozenset({forms.ENUM, GENERAL_ENUM})
 #: Prefixes of parameters that make schemas with the same name different types.
-_SHAPING: Final = (FIXED_SIZE, DECIMAL_PRECISION, *_ENUMS)
+_SHAPING: Final = (forms.FIXED_SIZE, forms.DECIMAL_PRECISION, *_ENUMS)
 _ESCAPES: Final = {ord('"'): '\\"', ord("\\"): "\\\\"} | {place: f"\\u{place:04X}" for place in range(32)} | {
     ord(char): f"\\{name}" for char, name in zip("\b\f\n\r\t", "bfnrt", strict=True)
 }  # fmt: skip
 
 
 def avro_text(schema: Schema | None, options: AvroOptions) -> str:
-    """The text of the Avro schema of a Connect schema; None: schemaless values.
-
-    Raises:
-        DataException: Avro cannot express the schema.
-    """
-    return _printed(anything() if schema is None else _Writer(options).part(schema, None))
+    """The text of the Avro schema of a Connect schema; None: schemaless values."""
+    return _printed(forms.anything() if schema is None else _Writer(options).part(schema, None))
 
 
 def _printed(node: Any) -> str:
@@ -373,7 +316,7 @@ def is_enum(schema: Schema, options: AvroOptions) -> bool:
 
 def fixed_size(schema: Schema) -> str | None:
     """The size of the Avro fixed type that bytes were read from, or None."""
-    return (schema.parameters or {}).get(FIXED_SIZE) if schema.type is Type.BYTES else None
+    return (schema.parameters or {}).get(forms.FIXED_SIZE) if schema.type is Type.BYTES else None
 
 
 @dataclass
@@ -387,7 +330,7 @@ class _Writer:
 
     def part(self, schema: Schema, space: str | None, *, inside: bool = False) -> Any:
         """A schema as a part of a schema in namespace ``space``; ``inside``: of an array or map."""
-        if is_union(schema):
+        if forms.is_union(schema):
             return self._union(schema, space)
         if not schema.optional:
             return self._base(schema, space)
@@ -423,13 +366,11 @@ class _Writer:
     def _inner(self, schema: Schema | None, space: str | None) -> Any:
         if schema is not None:
             return self.part(schema, space, inside=True)
-        name = f"{NAMESPACE}.Anything"
-        if name in self.taken:
-            return _reference(name, space)
-        self.taken.add(name)
-        return anything()
+        if forms.ANYTHING in self.taken:
+            return _reference(forms.ANYTHING, space)
+        self.taken.add(forms.ANYTHING)
+        return forms.anything()
 
-    # ------------------------------------------------------------------ named types
     def _known(self, schema: Schema) -> bool:
         """True if a struct of this name and shape was defined before."""
         return schema.name is not None and shape(schema, _SHAPING) in self.names
@@ -446,7 +387,7 @@ class _Writer:
         node, inner = _head("record", name, space, parameters.get(self.options.record_doc))
         docs = {} if self.options.field_docs_only else parameters
         node["fields"] = [
-            self._field(one.name, one.schema, inner, docs.get(FIELD_DOC + one.name)) for one in schema.fields
+            self._field(one.name, one.schema, inner, docs.get(forms.FIELD_DOC + one.name)) for one in schema.fields
         ]
         return node | self._properties(schema)
 
@@ -454,11 +395,11 @@ class _Writer:
         if name is not None:
             return self.options.full_name(name)
         self.unnamed += 1
-        return f"{NAMESPACE}.{DEFAULT_NAME}{self.unnamed if self.unnamed > 1 else ''}"
+        return f"{forms.NAMESPACE}.{forms.DEFAULT_NAME}{self.unnamed if self.unnamed > 1 else ''}"
 
     def _field(self, name: str, schema: Schema | None, space: str | None, doc: str | None = None) -> dict[str, Any]:
         written = self.options.name(name)
-        if not is_name(written):
+        if not forms.is_name(written):
             raise DataException(
                 f"Avro allows no field of the name {name!r}: letters, digits and _ only, no digit first. Rename it, "
                 "for example with the transform ReplaceField, or set scrub.invalid.names=true"
@@ -473,25 +414,25 @@ class _Writer:
             return node
         if schema.default is None:
             return {**node, "default": None} if schema.optional else node
-        default = default_json(schema, schema.default, self.options)
-        fits = is_field_default(schema, schema.default, self.options)
-        return {**node, "default": doubled(default)} if fits else node
+        default = forms.default_json(schema, schema.default, self.options)
+        fits = forms.is_field_default(schema, schema.default, self.options)
+        return {**node, "default": forms.doubled(default)} if fits else node
 
     def _map(self, schema: Schema, space: str | None) -> dict[str, Any]:
-        if has_text_keys(schema, self.options):
+        if forms.has_text_keys(schema, self.options):
             return {"type": "map", "values": self._inner(schema.value_schema, space)}
         parts = Schema(Type.MAP, name=schema.name, key_schema=schema.key_schema, value_schema=schema.value_schema)
         known = self.names.get(parts)
         if known is not None:
             return {"type": "array", "items": _reference(known, space)}
-        name = self._take(f"{NAMESPACE}.{MAP_ENTRY}" if schema.name is None else self._full_name(schema.name), parts)
+        name = self._take(forms.ENTRY_NAME if schema.name is None else self._full_name(schema.name), parts)
         node, inner = _head("record", name, space, None)
         node["fields"] = [
-            self._field(KEY_FIELD, schema.key_schema, inner),
-            self._field(VALUE_FIELD, schema.value_schema, inner),
+            self._field(forms.KEY_FIELD, schema.key_schema, inner),
+            self._field(forms.VALUE_FIELD, schema.value_schema, inner),
         ]
-        if name != f"{NAMESPACE}.{MAP_ENTRY}":
-            node[INTERNAL_TYPE] = MAP_ENTRY
+        if name != forms.ENTRY_NAME:
+            node[forms.INTERNAL_TYPE] = forms.MAP_ENTRY
         return {"type": "array", "items": node}
 
     def _enum(self, schema: Schema, space: str | None) -> Any:
@@ -500,24 +441,24 @@ class _Writer:
         if full is None:
             raise DataException(f"An enum has no parameter {self.options.enum_parameter}, which is its name: {schema}")
         # As in Java these two are stored under the short name of the schema.
-        short = short_name(self._full_name(schema.name))
+        short = forms.short_name(self._full_name(schema.name))
         prefix = f"{self.options.enum_parameter}."
         symbols = [name.removeprefix(prefix) for name in parameters if name.startswith(prefix)]
         for symbol in symbols:
-            if not is_name(symbol):
+            if not forms.is_name(symbol):
                 raise DataException(f"Avro allows no symbol {symbol!r} in the enum {full}: letters, digits and _ only")
         known = self.names.get((full, *symbols))
         if known is not None:
             return _reference(known, space)
-        doc = parameters.get(ENUM_DOC + short) if not self.options.field_docs_only else parameters.get(PLAIN_ENUM_DOC)
+        doc = parameters.get(forms.PLAIN_ENUM_DOC if self.options.field_docs_only else forms.ENUM_DOC + short)
         node, _ = _head("enum", self._take(full, (full, *symbols)), space, doc)
         node["symbols"] = symbols
-        if not self.options.field_docs_only and ENUM_DEFAULT + short in parameters:
-            node["default"] = parameters[ENUM_DEFAULT + short]
+        if not self.options.field_docs_only and forms.ENUM_DEFAULT + short in parameters:
+            node["default"] = parameters[forms.ENUM_DEFAULT + short]
         return node | self._properties(schema)
 
     def _fixed(self, schema: Schema, space: str | None) -> Any:
-        size = _whole(FIXED_SIZE, fixed_size(schema) or "")
+        size = _whole(forms.FIXED_SIZE, fixed_size(schema) or "")
         full = self._full_name(schema.name)
         known = self.names.get((full, size))
         if known is not None:
@@ -530,7 +471,7 @@ class _Writer:
 
     def _take(self, full: str, kind: object) -> str:
         """Finds a free name and records its owner."""
-        if not is_name(short_name(full)):
+        if not forms.is_name(forms.short_name(full)):
             raise DataException(
                 f"Avro allows no schema of the name {full!r}: letters, digits and _ only in its last part, no digit "
                 "first. Name it otherwise, for example with the transform SetSchemaMetadata, or set "
@@ -543,7 +484,6 @@ class _Writer:
         self.names[kind] = name
         return name
 
-    # ------------------------------------------------------------------ properties
     def _properties(self, schema: Schema) -> dict[str, Any]:
         """Returns the properties that Avro itself does not have, in Java's order."""
         found: dict[str, Any] = {}
@@ -554,26 +494,26 @@ class _Writer:
         if logical is not None:
             found["logicalType"] = _LOGICAL_TYPES[logical]
         for name, value in parameters.items():
-            if name.startswith(AVRO_PREFIX):
+            if name.startswith(forms.AVRO_PREFIX):
                 found[name] = value
         return found
 
     def _metadata(self, schema: Schema, parameters: Mapping[str, str]) -> dict[str, Any]:
         found: dict[str, Any] = {}
         if schema.doc is not None:
-            found[CONNECT_DOC] = schema.doc
+            found[forms.CONNECT_DOC] = schema.doc
         if schema.version is not None:
-            found[CONNECT_VERSION] = schema.version
-        flagged = FIELD_DEFAULT in parameters and not self.options.field_docs_only
-        kept = {name: value for name, value in parameters.items() if name != FIELD_DEFAULT or not flagged}
+            found[forms.CONNECT_VERSION] = schema.version
+        flagged = forms.FIELD_DEFAULT in parameters and not self.options.field_docs_only
+        kept = {name: value for name, value in parameters.items() if name != forms.FIELD_DEFAULT or not flagged}
         if kept:
-            found[CONNECT_PARAMETERS] = kept
+            found[forms.CONNECT_PARAMETERS] = kept
         if schema.default is not None and not flagged:
-            found[CONNECT_DEFAULT] = spelt(default_json(schema, schema.default, self.options))
+            found[forms.CONNECT_DEFAULT] = forms.spelt(forms.default_json(schema, schema.default, self.options))
         if schema.name is not None:
-            found[CONNECT_NAME] = schema.name
+            found[forms.CONNECT_NAME] = schema.name
         if schema.type in (Type.INT8, Type.INT16):
-            found[CONNECT_TYPE] = schema.type.value
+            found[forms.CONNECT_TYPE] = schema.type.value
         return found
 
 
@@ -610,10 +550,10 @@ def _required(schema: Schema) -> Schema:
 
 def _decimal_properties(schema: Schema) -> dict[str, Any]:
     parameters = schema.parameters or {}
-    precision = parameters.get(DECIMAL_PRECISION)
+    precision = parameters.get(forms.DECIMAL_PRECISION)
     return {
         "scale": Decimal.scale(schema),
-        "precision": DEFAULT_PRECISION if precision is None else _whole(DECIMAL_PRECISION, precision),
+        "precision": forms.DEFAULT_PRECISION if precision is None else _whole(forms.DECIMAL_PRECISION, precision),
     }
 
 

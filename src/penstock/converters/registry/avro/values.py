@@ -11,29 +11,15 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from penstock.converters.registry.avro.forms import (
-    ANYTHING,
-    FROM_CARRIED,
-    KEY_FIELD,
-    MISSING,
-    VALUE_FIELD,
-    AvroOptions,
-    AvroType,
-    entry_types,
-    has_text_keys,
-    is_map_entry,
-    is_union,
-    logical_name,
-    only_member,
-    to_carried,
-    union_field,
-)
+from penstock.converters.registry.avro import forms
+from penstock.converters.registry.avro.forms import AvroOptions, AvroType
+from penstock.converters.registry.formats import INTEGER_BITS, LOGICAL
 from penstock.data import Schema, Struct, Type
 from penstock.data.structs import map_key
 from penstock.errors import DataException
+from penstock.pipeline.columns.layout import logical_name
 
 Convert = Callable[[Any], Any]
-_SMALL_BITS: Final = {Type.INT8: 8, Type.INT16: 16}
 #: Any other byte is false.
 _TRUE: Final = b"\1"
 _PYTHON_TYPES: Final[Mapping[str, type]] = {
@@ -43,13 +29,7 @@ _PYTHON_TYPES: Final[Mapping[str, type]] = {
 
 
 def value_reader(found: AvroType, schema: Schema | None, options: AvroOptions) -> Convert | None:
-    """Returns the function from fastavro's values to Connect's, or None if they are the same.
-
-    Args:
-        found: Their Avro type.
-        schema: ``connect_schema`` of it.
-        options: The converter's settings.
-    """
+    """Returns the function from fastavro's values to Connect's, or None if they are the same."""
     if schema is None:
         return _read_anything
     if found.kind == "union":
@@ -58,16 +38,16 @@ def value_reader(found: AvroType, schema: Schema | None, options: AvroOptions) -
         return _record_reader(found, schema, options)
     if found.kind in ("array", "map"):
         return _parts_reader(found, schema, options)
-    if schema.type in _SMALL_BITS:
-        half = 1 << (_SMALL_BITS[schema.type] - 1)
+    if schema.type in (Type.INT8, Type.INT16):
+        half = 1 << (INTEGER_BITS[schema.type] - 1)
         return lambda value: (value + half) % (2 * half) - half
     if found.kind == "boolean":
         return _TRUE.__eq__
     if found.kind == "enum" and found.wire_symbols != found.symbols:
         symbols = dict(zip(found.wire_symbols, found.symbols, strict=True))
         return lambda value: symbols[value]
-    logical = FROM_CARRIED.get(logical_name(schema) or "")
-    return None if logical is None else lambda value: logical(schema, value)
+    logical = LOGICAL.get(logical_name(schema))
+    return None if logical is None else lambda value: logical.to_logical(schema, value)
 
 
 def _same(value: Any) -> Any:
@@ -104,18 +84,18 @@ def _parts_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Conv
 
 
 def _entries_reader(entry: AvroType, schema: Schema, options: AvroOptions) -> Convert:
-    keys, values = entry_types(entry)
+    keys, values = forms.entry_types(entry)
     key_of = value_reader(keys, schema.key_schema, options) or _same
     value_of = value_reader(values, schema.value_schema, options) or _same
 
     def read(value: Any) -> Any:
-        return {map_key(key_of(one[KEY_FIELD])): value_of(one[VALUE_FIELD]) for one in value}
+        return {map_key(key_of(one[forms.KEY_FIELD])): value_of(one[forms.VALUE_FIELD]) for one in value}
 
     return read
 
 
 def _union_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Convert | None:
-    member = only_member(found, options)
+    member = forms.only_member(found, options)
     if member is not None:
         convert = value_reader(member, schema, options)
         if member.read_name is not None:
@@ -127,7 +107,7 @@ def _union_reader(found: AvroType, schema: Schema, options: AvroOptions) -> Conv
     for place, branch in enumerate(found.branches):
         if branch.kind == "null":
             continue
-        field = schema.field(union_field(branch, options, place))
+        field = schema.field(forms.union_field(branch, options, place))
         assert field is not None, "the struct of a union has a field for each type"
         key = branch.kind if branch.kind in wide else branch.read_name or _PYTHON_TYPES[branch.kind]
         table[key] = (field.index, value_reader(branch, field.schema, options) or _same)
@@ -155,12 +135,11 @@ def _read_anything(value: Any) -> Any:
         if name == "array":
             return [_read_anything(part) for part in one]
         if name == "map":
-            return {_read_anything(part[KEY_FIELD]): _read_anything(part[VALUE_FIELD]) for part in one}
+            return {_read_anything(part[forms.KEY_FIELD]): _read_anything(part[forms.VALUE_FIELD]) for part in one}
         return one[1] == _TRUE if name == "boolean" else one
     return None
 
 
-_BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 #: The Avro types for values of a Connect type, the best one first.
 _KINDS: Final = {
     Type.INT8: ("int", "long", "float", "double"),
@@ -181,20 +160,12 @@ _BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
 
 
 def value_writer(schema: Schema | None, found: AvroType, options: AvroOptions, place: str = "the value") -> Convert:
-    """Returns the function from Connect's values to fastavro's.
+    """Returns the function from Connect's values (of no schema: schemaless) to fastavro's; ``place`` is for messages.
 
-    Args:
-        schema: The schema of the values; None = schemaless.
-        found: Their Avro type.
-        options: The converter's settings.
-        place: Their path in a record, for messages.
-
-    Raises:
-        DataException: Values of the schema cannot be written as this type. The returned function raises it for a value
-            that does not fit its schema.
+    The function raises ``DataException`` for a value that does not fit its schema.
     """
     if found.kind == "union":
-        if schema is not None and is_union(schema):
+        if schema is not None and forms.is_union(schema):
             return _union_writer(schema, found, options, place)
         return _branch_writer(schema, found, options, place)
     convert = _writer(schema, found, options, place)
@@ -241,11 +212,11 @@ def branch_for(schema: Schema | None, branches: Sequence[AvroType], options: Avr
 def fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
     """True if non-null values of a schema can be written as a type, which is not a union."""
     if schema is None:
-        return found.name == ANYTHING
+        return found.name == forms.ANYTHING
     if schema.type is Type.MAP and found.kind == "array":
-        return found.items is not None and is_map_entry(found.items)
+        return found.items is not None and forms.is_map_entry(found.items)
     if schema.type is Type.MAP and found.kind == "map":
-        return has_text_keys(schema, options)
+        return forms.has_text_keys(schema, options)
     return found.kind in _KINDS[schema.type]
 
 
@@ -268,13 +239,13 @@ def _writer(schema: Schema | None, found: AvroType, options: AvroOptions, place:
     if schema.type is Type.MAP:
         return _map_writer(schema, found, options, place)
     check = _check(schema, found, place)
-    logical = to_carried(schema)
+    logical = LOGICAL.get(logical_name(schema))
     if logical is None:
         return check
 
     def write(value: Any) -> Any:
         try:
-            return check(logical(schema, value))
+            return check(logical.from_logical(schema, value))
         except (AttributeError, TypeError) as error:
             raise _wrong(schema, value, place) from error
 
@@ -287,10 +258,10 @@ def _wrong(schema: Schema, value: Any, place: str) -> DataException:
 
 def _check(schema: Schema, found: AvroType, place: str) -> Convert:
     """Checks that a value fits its schema: fastavro would write other values as something else."""
-    if schema.type in _BITS:
+    if schema.type in INTEGER_BITS:
         if found.kind in ("float", "double"):
             return _float_check(lambda value: float(_whole_number(schema, value, place)))
-        half = 1 << (min(_BITS[schema.type], 32 if found.kind == "int" else 64) - 1)
+        half = 1 << (min(INTEGER_BITS[schema.type], 32 if found.kind == "int" else 64) - 1)
 
         def whole(value: Any) -> Any:
             _whole_number(schema, value, place)
@@ -367,7 +338,7 @@ def _record_writer(schema: Schema, found: AvroType, options: AvroOptions, place:
         # Aliases count, for a registered schema in which the field was renamed.
         field = next((by_name[name] for name in (one.name, *one.aliases) if name in by_name), None)
         if field is None:
-            if one.default is MISSING:
+            if one.default is forms.MISSING:
                 raise DataException(
                     f"{place} has no field {one.name}, which the Avro record {found.name} requires: it has no default"
                 )
@@ -408,14 +379,14 @@ def _array_writer(schema: Schema, found: AvroType, options: AvroOptions, place: 
 def _map_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
     assert found.items is not None, "maps have items"
     if found.kind == "array":
-        keys, values = entry_types(found.items)
+        keys, values = forms.entry_types(found.items)
         key_of = value_writer(schema.key_schema, keys, options, f"a key of {place}")
         value_of = value_writer(schema.value_schema, values, options, f"a value of {place}")
 
         def entries(value: Any) -> Any:
             if not isinstance(value, dict):
                 raise _wrong(schema, value, place)
-            return [{KEY_FIELD: key_of(key), VALUE_FIELD: value_of(one)} for key, one in value.items()]
+            return [{forms.KEY_FIELD: key_of(key), forms.VALUE_FIELD: value_of(one)} for key, one in value.items()]
 
         return entries
     part = value_writer(schema.value_schema, found.items, options, f"a value of {place}")
@@ -433,7 +404,7 @@ def _map_writer(schema: Schema, found: AvroType, options: AvroOptions, place: st
 
 def _union_writer(schema: Schema, found: AvroType, options: AvroOptions, place: str) -> Convert:
     """The struct of a union: its first field that is not null."""
-    named = {union_field(one, options, at): one for at, one in enumerate(found.branches) if one.kind != "null"}
+    named = {forms.union_field(one, options, at): one for at, one in enumerate(found.branches) if one.kind != "null"}
     parts: list[tuple[str, Convert]] = []
     for field in schema.fields:
         # As in Java, the type of the field counts if the names differ, such as a struct without its namespace.
@@ -479,7 +450,7 @@ def _write_anything(value: Any, place: str) -> dict[str, Any]:
         return {"array": ("array", [_write_anything(one, place) for one in value])}
     if isinstance(value, dict):
         entries = [
-            {KEY_FIELD: _write_anything(key, place), VALUE_FIELD: _write_anything(one, place)}
+            {forms.KEY_FIELD: _write_anything(key, place), forms.VALUE_FIELD: _write_anything(one, place)}
             for key, one in value.items()
         ]
         return {"map": ("array", entries)}

@@ -212,11 +212,8 @@ _ABSENT: Final = object()
 
 
 def cannot_read(reader: Parsed, writer: Parsed) -> str | None:
-    """Returns why values of a schema cannot be read with another one, or None if they can.
-
-    Args:
-        reader: The schema to read with, and the texts of its references by name.
-        writer: The schema of the values, with its references.
+    """Returns why values of a schema cannot be read with another one, or None; each has the texts of its references by
+    name.
     """
     criteria = [Criteria(schemas_by_name(references)) for _, references in (reader, writer)]
     return _Comparison(*criteria).whole(reader[0], writer[0])

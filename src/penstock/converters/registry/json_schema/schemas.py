@@ -26,13 +26,13 @@ from referencing import Registry, Resource
 from referencing.exceptions import Unresolvable
 from referencing.jsonschema import DRAFT7
 
+from penstock.converters.registry.formats import INTEGER_BITS, key_part, value_part
 from penstock.converters.registry.json_schema.values import (
     CONNECT_INDEX,
     CONNECT_PARAMETERS,
     CONNECT_TYPE,
     CONNECT_VERSION,
     GENERAL_UNION_PREFIX,
-    INTEGERS,
     JSON_ENUM,
     JSON_UNION,
     KEY_FIELD,
@@ -46,13 +46,7 @@ from penstock.converters.registry.json_schema.values import (
     value_writer,
 )
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
-from penstock.data import (
-    STRING_SCHEMA,
-    Decimal,
-    Schema,
-    SchemaBuilder,
-    Type,
-)
+from penstock.data import STRING_SCHEMA, Decimal, Schema, SchemaBuilder, Type
 from penstock.errors import DataException
 
 #: Keywords that determine the type of a schema without one.
@@ -69,25 +63,13 @@ _COMBINED: Final = ("allOf", "anyOf", "oneOf")
 
 
 def schemas_by_name(references: Mapping[str, str]) -> Schemas:
-    """Referenced schemas, by their names and by the ids in the schemas.
-
-    Raises:
-        DataException: A schema is not JSON.
-    """
+    """Referenced schemas, by their names and by the ids in the schemas."""
     named = {name: _resource(parsed_schema(one, f"the referenced schema {name}")) for name, one in references.items()}
     return Registry().with_resources(named.items())
 
 
 def parsed_schema(text: str, what: str) -> Any:
-    """The JSON of a schema.
-
-    Args:
-        text: The schema.
-        what: Its description in errors.
-
-    Raises:
-        DataException: The text is not JSON.
-    """
+    """The JSON of a schema, which errors describe as ``what``."""
     try:
         return json.loads(text)
     except ValueError as error:
@@ -105,7 +87,6 @@ class Criterion:
     Attributes:
         kind: A type, ``enum``, ``oneOf``, ``allOf``, or ``ref``.
         node: The schema that contains it.
-        resolver: Resolves its references.
         said: The schema with title, default and so on; none for one of several criteria.
         parts: Criteria of a combination.
     """
@@ -186,16 +167,8 @@ _SIMPLE: Final = ("boolean", "integer", "number", "string")
 def connect_schema(
     text: str, references: Mapping[str, str], options: JsonSchemaOptions, version: int | None = None
 ) -> Schema:
-    """The Connect schema of a JSON Schema.
-
-    Args:
-        text: The JSON Schema.
-        references: The schemas to which it may refer, at any depth, by name.
-        options: The converter's settings.
-        version: Its version in the registry; used unless ``connect.version`` is set.
-
-    Raises:
-        DataException: The text is not a JSON Schema, or has no Connect schema.
+    """The Connect schema of a JSON Schema with references by name; ``version`` is used unless ``connect.version`` is
+    set.
 
     >>> connect_schema('{"type": "integer", "title": "Age"}', {}, JsonSchemaOptions())
     <Schema{Age:INT64}>
@@ -414,7 +387,7 @@ def _node(
 
 def _plain(schema: Schema, options: JsonSchemaOptions) -> dict[str, Any]:
     kind = schema.type
-    if kind in INTEGERS:
+    if kind in INTEGER_BITS:
         return {"type": "integer", CONNECT_TYPE: kind.value}
     if kind in (Type.FLOAT32, Type.FLOAT64):
         return {"type": "number", CONNECT_TYPE: kind.value}
@@ -426,7 +399,7 @@ def _plain(schema: Schema, options: JsonSchemaOptions) -> dict[str, Any]:
         number = schema.name == Decimal.LOGICAL_NAME and options.numeric_decimals
         return {"type": "number" if number else "string", CONNECT_TYPE: "bytes"}
     if kind is Type.ARRAY:
-        return {"type": "array", "items": _part(schema, schema.value_schema, options)}
+        return {"type": "array", "items": _node(value_part(schema), options, None)}
     if kind is Type.MAP:
         return _map(schema, options)
     node: dict[str, Any] = {
@@ -449,21 +422,10 @@ def _string(schema: Schema, options: JsonSchemaOptions) -> dict[str, Any]:
 
 def _map(schema: Schema, options: JsonSchemaOptions) -> dict[str, Any]:
     if has_object_form(schema):
-        values = _part(schema, schema.value_schema, options)
+        values = _node(value_part(schema), options, None)
         return {"type": "object", "additionalProperties": values, CONNECT_TYPE: "map"}
-    entry = {
-        KEY_FIELD: _part(schema, schema.key_schema, options, 0),
-        VALUE_FIELD: _part(schema, schema.value_schema, options, 1),
-    }
+    entry = {KEY_FIELD: _node(key_part(schema), options, 0), VALUE_FIELD: _node(value_part(schema), options, 1)}
     return {"type": "array", "items": {"type": "object", "properties": entry}, CONNECT_TYPE: "map"}
-
-
-def _part(whole: Schema, part: Schema | None, options: JsonSchemaOptions, index: int | None = None) -> dict[str, Any]:
-    if part is None:
-        raise DataException(
-            f"{whole} does not say of which type its elements are, so it has no JSON Schema; give them a schema"
-        )
-    return _node(part, options, index)
 
 
 def _describe(node: dict[str, Any], schema: Schema, options: JsonSchemaOptions) -> None:

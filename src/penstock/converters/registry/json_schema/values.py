@@ -13,13 +13,22 @@ import math
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from functools import partial
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 import orjson
 
 from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, setting
 from penstock.converters.json.plain_bytes import plain_json
 from penstock.converters.json.values import first_json, node_kind, parse_json, read_value
+from penstock.converters.registry.formats import (
+    INTEGER_BITS,
+    LOGICAL,
+    check_logical,
+    check_struct,
+    key_part,
+    refuse,
+    value_part,
+)
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import (
     LOGICAL_NAMES,
@@ -39,15 +48,9 @@ from penstock.errors import DataException
 from penstock.pipeline.columns.sizes import anywhere
 
 Convert = Callable[[Any], Any]
-_WIDTHS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _FLOATS: Final = (Type.FLOAT32, Type.FLOAT64)
 _NOT_FINITE: Final = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _PYTHON_KINDS: Final = {Type.STRING: str, Type.BOOLEAN: bool, Type.FLOAT64: float}
-_LOGICAL_INTEGERS: Final[Mapping[str | None, Callable[[Schema, int], Any]]] = {
-    Date.LOGICAL_NAME: Date.to_logical,
-    Time.LOGICAL_NAME: Time.to_logical,
-    Timestamp.LOGICAL_NAME: Timestamp.to_logical,
-}
 _MISSING: Final = object()
 _NUMBERS: Final = (int, float, decimal.Decimal)
 
@@ -58,15 +61,7 @@ def has_decimals(schema: Schema | None) -> bool:
 
 
 def decode(data: bytes | memoryview, *, exact: bool) -> Any:
-    """Parses the JSON of a message for ``value_reader``.
-
-    Args:
-        data: The JSON bytes of the message.
-        exact: True if numbers with a fraction must keep all digits.
-
-    Raises:
-        DataException: It is not JSON.
-    """
+    """Parses the JSON of a message for ``value_reader``; ``exact``: numbers with a fraction keep all digits."""
     try:
         # Jackson accepts some texts that orjson rejects: text after the value, escaped halves of pairs, leading zeros.
         return parse_json(bytes(data).decode()) if exact else orjson.loads(data)
@@ -100,12 +95,12 @@ def value_reader(schema: Schema) -> Convert:
 def _quick(schema: Schema, read_any: Convert) -> Convert:
     """The function with a fast path for the most frequent class of values."""
     kind = schema.type
-    logical = _LOGICAL_INTEGERS.get(schema.name)
-    if kind in _WIDTHS:
-        limit = 1 << (_WIDTHS[kind] - 1)
+    logical = None if schema.name == Decimal.LOGICAL_NAME else LOGICAL.get(schema.name)
+    if kind in INTEGER_BITS:
+        limit = 1 << (INTEGER_BITS[kind] - 1)
         if logical is not None:
             return lambda node: (
-                logical(schema, node) if type(node) is int and -limit <= node < limit else read_any(node)
+                logical.to_logical(schema, node) if type(node) is int and -limit <= node < limit else read_any(node)
             )
         return lambda node: node if type(node) is int and -limit <= node < limit else read_any(node)
     wanted = _PYTHON_KINDS.get(kind)
@@ -123,7 +118,7 @@ def _plain_reader(schema: Schema) -> Convert:
     if kind is Type.STRUCT:
         return _union_reader(schema) if is_union(schema) else _struct_reader(schema)
     if kind is Type.ARRAY:
-        read = _part_reader(schema.value_schema)
+        read = value_reader(value_part(schema))
         return lambda node: [read(one) for one in _array(node)]
     if kind is Type.MAP:
         return _map_reader(schema)
@@ -162,14 +157,8 @@ def _array(node: Any) -> Any:
     return node
 
 
-def _part_reader(part: Schema | None) -> Convert:
-    if part is None:
-        raise DataException("An array or map does not say of which type its elements are")
-    return value_reader(part)
-
-
 def _map_reader(schema: Schema) -> Convert:
-    read_value = _part_reader(schema.value_schema)
+    read_value = value_reader(value_part(schema))
     if has_object_form(schema):
 
         def read_object(node: Any) -> Any:
@@ -179,7 +168,7 @@ def _map_reader(schema: Schema) -> Convert:
             return {key: read_value(one) for key, one in node.items()}
 
         return read_object
-    read_key = _part_reader(schema.key_schema)
+    read_key = value_reader(key_part(schema))
 
     def read_entries(node: Any) -> Any:
         if not isinstance(node, list):
@@ -243,7 +232,7 @@ def _union_reader(schema: Schema) -> Convert:
 def _is_simple_of(schema: Schema, node: Any) -> bool:
     """True if the JSON kind is enough to show that a value has this schema."""
     kind = schema.type
-    if kind in _WIDTHS:
+    if kind in INTEGER_BITS:
         return type(node) is int
     if kind in _FLOATS or (kind is Type.BYTES and schema.name == Decimal.LOGICAL_NAME and not isinstance(node, str)):
         return isinstance(node, _NUMBERS) and not isinstance(node, bool)
@@ -280,37 +269,30 @@ GENERAL_UNION_PREFIX: Final = "connect_union_"
 #: The name of a null symbol of an enum in parameters.
 NULL_SYMBOL: Final = "<NULL>"
 _option: Final = partial(setting, group="JSON Schema")
+_off: Final = partial(_option, default=False)
+_on: Final = partial(_option, default=True)
 
 
 class JsonSchemaOptions(AbstractConfig):
     """The settings of a JSON Schema converter for schemas and values."""
 
-    additional_properties: bool = _option(
-        "object.additional.properties",
-        default=True,
-        doc="Whether the schemas of objects allow properties that are not listed.",
+    additional_properties: bool = _on(
+        "object.additional.properties", doc="Whether the schemas of objects allow properties that are not listed."
     )
-    optional_unless_required: bool = _option(
-        "use.optional.for.nonrequired",
-        default=False,
-        doc="Whether properties that a schema does not require are optional.",
+    optional_unless_required: bool = _off(
+        "use.optional.for.nonrequired", doc="Whether properties that a schema does not require are optional."
     )
-    flatten_single_unions: bool = _option(
-        "flatten.singleton.unions",
-        default=True,
-        doc="Whether a oneOf, anyOf or allOf of one schema is read as that schema.",
+    flatten_single_unions: bool = _on(
+        "flatten.singleton.unions", doc="Whether a oneOf, anyOf or allOf of one schema is read as that schema."
     )
-    general_sums: bool = _option(
-        "generalized.sum.type.support",
-        default=False,
-        doc="Give enums and unions names that converters of all formats know.",
+    general_sums: bool = _off(
+        "generalized.sum.type.support", doc="Give enums and unions names that converters of all formats know."
     )
-    ignore_defaults: bool = _option(
-        "ignore.default.for.nullables", default=False, doc="Write a null as null although its field has a default."
+    ignore_defaults: bool = _off(
+        "ignore.default.for.nullables", doc="Write a null as null although its field has a default."
     )
-    fail_invalid: bool = _option(
+    fail_invalid: bool = _off(
         "json.fail.invalid.schema",
-        default=False,
         doc="Whether values that the JSON Schema does not allow (by length, pattern, range and the like) are errors.",
     )
     decimal_format: str = _option(
@@ -344,15 +326,8 @@ def has_object_form(schema: Schema) -> bool:
     return keys is not None and keys.type is Type.STRING and not keys.optional
 
 
-INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
-
-
 def encode(write: Convert, value: object) -> bytes:
-    """The JSON of a value.
-
-    Raises:
-        DataException: The value does not fit the schema, or cannot be expressed in JSON.
-    """
+    """The JSON of a value."""
     try:
         return orjson.dumps(write(value))
     except TypeError as error:
@@ -378,58 +353,49 @@ def _plain_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
     if kind is Type.STRUCT:
         return _union_writer(schema, options) if is_union(schema) else _struct_writer(schema, options)
     if kind is Type.ARRAY:
-        write = _part_writer(schema, schema.value_schema, options)
+        write = value_writer(value_part(schema), options)
         return lambda value: [write(one) for one in _of_type(list, kind, value)]
     if kind is Type.MAP:
         return _map_writer(schema, options)
     return _PRIMITIVE_WRITERS[kind]
 
 
-def _refuse(kind: Type, value: object) -> NoReturn:
-    raise DataException(f"Invalid type for {kind.name}: {type(value).__name__}")
+def _of_type(cls: type | tuple[type, ...], kind: Type, value: Any) -> Any:
+    return value if isinstance(value, cls) else refuse(kind, value)
 
 
-def _of_type(cls: type, kind: Type, value: Any) -> Any:
-    return value if isinstance(value, cls) else _refuse(kind, value)
-
-
-def _integer_writer(kind: Type) -> Convert:
-    return lambda value: value if type(value) is int else _refuse(kind, value)
+def _exactly(cls: type, kind: Type) -> Convert:
+    return lambda value: value if type(value) is cls else refuse(kind, value)
 
 
 def _float32(value: Any) -> Any:
-    if not isinstance(value, float):
-        _refuse(Type.FLOAT32, value)
+    _of_type(float, Type.FLOAT32, value)
     # The shortest number for this float32: 0.1, not 0.10000000149011612.
     return float(java_float(value)) if math.isfinite(value) else java_float(value)
 
 
 def _float64(value: Any) -> Any:
-    if not isinstance(value, float):
-        _refuse(Type.FLOAT64, value)
+    _of_type(float, Type.FLOAT64, value)
     return value if math.isfinite(value) else java_float(value)
 
 
 def _bytes(value: Any) -> Any:
-    if not isinstance(value, (bytes, bytearray, memoryview)):
-        _refuse(Type.BYTES, value)
-    return base64.b64encode(value).decode()
+    return base64.b64encode(_of_type((bytes, bytearray, memoryview), Type.BYTES, value)).decode()
 
 
 _PRIMITIVE_WRITERS: Final[Mapping[Type, Convert]] = {
-    **{kind: _integer_writer(kind) for kind in INTEGERS},
+    **{kind: _exactly(int, kind) for kind in INTEGER_BITS},
     Type.FLOAT32: _float32,
     Type.FLOAT64: _float64,
-    Type.BOOLEAN: lambda value: value if type(value) is bool else _refuse(Type.BOOLEAN, value),
-    Type.STRING: lambda value: value if isinstance(value, str) else _refuse(Type.STRING, value),
+    Type.BOOLEAN: _exactly(bool, Type.BOOLEAN),
+    Type.STRING: lambda value: _of_type(str, Type.STRING, value),
     Type.BYTES: _bytes,
 }
 
 
 def _decimal_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
     def write(value: Any) -> Any:
-        if not isinstance(value, decimal.Decimal):
-            raise DataException(f"Invalid type for Decimal, expected BigDecimal but was {type(value).__name__}")
+        check_logical("Decimal", value, decimal.Decimal)
         if options.numeric_decimals:
             if not value.is_finite():
                 raise DataException(f"Decimal value {value} has no finite value and cannot be encoded")
@@ -442,9 +408,7 @@ def _decimal_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
 def _date_like_writer(logical: Any, *classes: type) -> Callable[[Schema, JsonSchemaOptions], Convert]:
     def make(schema: Schema, options: JsonSchemaOptions) -> Convert:
         def write(value: Any) -> Any:
-            if not isinstance(value, classes) or isinstance(value, bool):
-                name = logical.__name__
-                raise DataException(f"Invalid type for {name}, expected Date but was {type(value).__name__}")
+            check_logical(logical.__name__, value, *classes)
             return logical.from_logical(schema, value)
 
         return write
@@ -460,15 +424,9 @@ _LOGICAL_WRITERS: Final[Mapping[str | None, Callable[[Schema, JsonSchemaOptions]
 }
 
 
-def _part_writer(whole: Schema, part: Schema | None, options: JsonSchemaOptions) -> Convert:
-    if part is None:
-        raise DataException(f"{whole} does not say of which type its elements are; give them a schema")
-    return value_writer(part, options)
-
-
 def _map_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
-    write_value = _part_writer(schema, schema.value_schema, options)
-    write_key = _part_writer(schema, schema.key_schema, options)
+    write_value = value_writer(value_part(schema), options)
+    write_key = value_writer(key_part(schema), options)
     if has_object_form(schema):
 
         def write_object(value: Any) -> Any:
@@ -491,7 +449,7 @@ def _struct_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
     fields = [(field.name, value_writer(field.schema, options), not field.schema.optional) for field in schema.fields]
 
     def write(value: Any) -> Any:
-        _check_struct(schema, value)
+        check_struct(schema, value, "Mismatching schema.")
         found = {}
         for (name, write_field, leave_out), one in zip(fields, value.values, strict=True):
             try:
@@ -509,17 +467,10 @@ def _union_writer(schema: Schema, options: JsonSchemaOptions) -> Convert:
     writers = [value_writer(field.schema, options) for field in schema.fields]
 
     def write(value: Any) -> Any:
-        _check_struct(schema, value)
+        check_struct(schema, value, "Mismatching schema.")
         for write_one, one in zip(writers, value.values, strict=True):
             if (node := write_one(one)) is not None:
                 return node
         return None
 
     return write
-
-
-def _check_struct(schema: Schema, value: Any) -> None:
-    if not isinstance(value, Struct):
-        _refuse(Type.STRUCT, value)
-    if value.schema is not schema and value.schema != schema:
-        raise DataException("Mismatching schema.")

@@ -4,7 +4,6 @@ Columns are possible if all fields are scalars or enums of proto3: no repeated f
 library reads single messages that have another type than the file's first one, are damaged, or are unusual (a value of
 another type, repeated fields, or fields not in the order of their numbers).
 
-Main type: ``ProtobufBlocks``. Main function: ``protobuf_blocks``. Thread: a task's pipeline thread.
 Source: Protocol Buffers, "Encoding".
 """
 
@@ -19,16 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
-from penstock.converters.registry.protobuf.files import (
-    file_syntax,
-    real_oneofs,
-    real_symbol,
-    says_optional,
-)
-from penstock.converters.registry.protobuf.names import (
-    ProtobufOptions,
-)
-from penstock.converters.registry.wire import Cursors, Source
+from penstock.converters.registry.protobuf.files import file_syntax, real_oneofs, real_symbol, says_optional
+from penstock.converters.registry.protobuf.names import ProtobufOptions
+from penstock.converters.registry.wire import Cursors, Source, texts_of, unzigzag
 from penstock.data import Schema, Type
 from penstock.pipeline.columns.layout import arrow_type, default_physical
 
@@ -37,12 +29,6 @@ _KIND_BITS: Final = 3
 _MAX_NUMBER: Final = (1 << 29) - 1
 #: The most unknown fields that are skipped in a message.
 _FREE_STEPS: Final = 8
-_ONE: Final = np.uint64(1)
-
-
-def _unzigzag(found: np.ndarray) -> np.ndarray:
-    numbers: np.ndarray = (found >> _ONE).view(np.int64) ^ -(found & _ONE).view(np.int64)
-    return numbers
 
 
 def _low(found: np.ndarray) -> np.ndarray:
@@ -56,11 +42,11 @@ Numbers = Callable[[np.ndarray], np.ndarray]
 _NUMBERS: Final[Mapping[int, tuple[int, Numbers]]] = {
     FieldDescriptor.TYPE_INT32: (_VARINT, lambda found: _low(found).view(np.int32)),
     FieldDescriptor.TYPE_ENUM: (_VARINT, lambda found: _low(found).view(np.int32)),
-    FieldDescriptor.TYPE_SINT32: (_VARINT, lambda found: _unzigzag(_low(found).astype(np.uint64)).astype(np.int32)),
+    FieldDescriptor.TYPE_SINT32: (_VARINT, lambda found: unzigzag(_low(found).astype(np.uint64)).astype(np.int32)),
     FieldDescriptor.TYPE_UINT32: (_VARINT, lambda found: _low(found).astype(np.int64)),
     FieldDescriptor.TYPE_INT64: (_VARINT, lambda found: found.view(np.int64)),
     FieldDescriptor.TYPE_UINT64: (_VARINT, lambda found: found.view(np.int64)),
-    FieldDescriptor.TYPE_SINT64: (_VARINT, _unzigzag),
+    FieldDescriptor.TYPE_SINT64: (_VARINT, unzigzag),
     FieldDescriptor.TYPE_BOOL: (_VARINT, lambda found: found != 0),
     FieldDescriptor.TYPE_FIXED32: (_FOUR_BYTES, lambda found: found.view(np.uint32).astype(np.int64)),
     FieldDescriptor.TYPE_SFIXED32: (_FOUR_BYTES, lambda found: found.view(np.int32)),
@@ -82,8 +68,6 @@ class _Member:
 
     Attributes:
         tag: The tag before a value: the field's number and its wire type.
-        kind: The type of the field.
-        schema: Its Connect schema.
         tells: True if the field has presence: it is null if not set.
         symbols: The names of an enum's numbers, if its values are texts.
     """
@@ -121,7 +105,7 @@ class _Values:
         if self._is_text:
             found = source.slices(np.where(cursors.bad, 0, self._found), np.where(cursors.bad, 0, self._lengths))
             if member.kind == FieldDescriptor.TYPE_STRING:
-                found = _texts(found, cursors)
+                found = texts_of(found, cursors)
             return found if missing is None else pc.if_else(pa.array(missing), pa.scalar(None, kind), found)
         numbers = _NUMBERS[member.kind][1](self._found)
         if member.symbols is not None:
@@ -134,12 +118,7 @@ class _Values:
 
 
 class ProtobufBlocks:
-    """Reads messages of the first message type of a file.
-
-    Args:
-        members: The fields, in the order of the schema.
-        schema: The Connect schema.
-    """
+    """Reads messages of the first message type of a file."""
 
     def __init__(self, members: Sequence[_Member], schema: Schema) -> None:
         self._members = members
@@ -213,13 +192,7 @@ class ProtobufBlocks:
 
 
 def protobuf_blocks(message: Descriptor, schema: Schema, options: ProtobufOptions) -> ProtobufBlocks | None:
-    """Returns a reader of messages of a type as columns, or None if columns are not possible.
-
-    Args:
-        message: The type.
-        schema: ``connect_schema`` of it.
-        options: The converter's settings.
-    """
+    """Returns a reader of messages of a type as columns, or None if columns are not possible."""
     if schema.type is not Type.STRUCT or not message.fields or real_oneofs(message):
         return None
     if file_syntax(message.file) != "proto3":
@@ -248,22 +221,6 @@ def _bits_at(cursors: Cursors, kind: int) -> np.ndarray:
     if kind == _VARINT:
         return cursors.numbers()
     return cursors.floats() if kind == _FOUR_BYTES else cursors.doubles()
-
-
-def _texts(found: pa.BinaryArray, cursors: Cursors) -> pa.StringArray:
-    try:
-        return found.cast(pa.string())
-    except pa.ArrowInvalid:
-        texts = [_text(one) for one in found.to_pylist()]
-    cursors.mark(np.array([one is None for one in texts]))
-    return pa.array([one or "" for one in texts], pa.string())
-
-
-def _text(data: bytes) -> str | None:
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return None
 
 
 def _symbols(

@@ -31,12 +31,7 @@ from penstock.converters.registry.protobuf.files import (
     real_oneofs,
 )
 from penstock.converters.registry.protobuf.names import ProtobufOptions
-from penstock.converters.registry.protobuf.schemas import (
-    as_java_writes,
-    connect_schema,
-    describe_file,
-    root_name,
-)
+from penstock.converters.registry.protobuf.schemas import as_java_writes, connect_schema, describe_file, root_name
 from penstock.converters.registry.protobuf.values import Read, Write, message_writer, value_reader
 from penstock.converters.registry.wire import read_indexes, write_indexes
 from penstock.data import Schema, SchemaAndValue, Type
@@ -103,7 +98,6 @@ class ProtobufCodec(Codec):
         """See ``Codec``. The message type that the payload names."""
         return real_name(message_at(self.file, read_indexes(payload, where)[0], where).full_name)
 
-    # ------------------------------------------------------------------ writing
     def encode(self, schema: Schema, value: object) -> bytes:
         writer = self._writers.get(schema)
         if writer is None:
@@ -148,7 +142,6 @@ class ProtobufCodec(Codec):
             (one for one in types if one.name == last), types[0]
         )
 
-    # ------------------------------------------------------------------ reading
     def columns(self) -> ProtobufBlocks | None:
         """See ``Codec``. For the file's first message type."""
         if self._columns is None:

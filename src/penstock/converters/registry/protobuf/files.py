@@ -59,7 +59,7 @@ from google.type import (
     timeofday_pb2,
 )
 
-from penstock.converters.registry.protobuf.names import KEY, VALUE, ProtobufOptions, is_entry_name
+from penstock.converters.registry.protobuf.names import KEY, VALUE, is_entry_name
 from penstock.errors import DataException
 
 if TYPE_CHECKING:
@@ -102,10 +102,7 @@ def real_symbol(name: str) -> str:
 
 def spelt_symbols(proto: Any) -> None:
     """Adds the enum's name to symbols that occur twice in a scope."""
-    scopes = [proto]
-    while scopes:
-        scope = scopes.pop()
-        scopes.extend(scope.message_type if scope is proto else scope.nested_type)
+    for scope in (proto, *all_messages(proto)):
         counts = Counter(value.name for enum in scope.enum_type for value in enum.value)
         for enum in scope.enum_type:
             for value in enum.value:
@@ -130,12 +127,7 @@ def _spelt_part(part: str) -> str:
 
 
 def spelt_package(proto: Any, packages: Iterable[str]) -> None:
-    """Spells out package names in a file, and in the names of the types that it uses.
-
-    Args:
-        proto: The file, which is changed.
-        packages: The packages of all files.
-    """
+    """Spells out the names of packages in a file, which is changed, and in the names of the types that it uses."""
     changed = {one: _spelt(one) for one in packages if one and _spelt(one) != one}
     if not changed:
         return
@@ -151,12 +143,17 @@ def spelt_package(proto: Any, packages: Iterable[str]) -> None:
 
 def _fields(proto: Any) -> Iterator[Any]:
     yield from proto.extension
-    messages = list(proto.message_type)
-    while messages:
-        message = messages.pop()
+    for message in all_messages(proto):
         yield from message.field
         yield from message.extension
-        messages.extend(message.nested_type)
+
+
+def all_messages(proto: Any) -> Iterator[Any]:
+    """The messages of a file, at every depth."""
+    left = list(proto.message_type)
+    while left:
+        yield (message := left.pop())
+        left.extend(message.nested_type)
 
 
 def spelt_text(texts: Mapping[str, str]) -> dict[str, str]:
@@ -187,7 +184,6 @@ _MODULES: Final = (
 _TYPE: Final = descriptor_pb2.FieldDescriptorProto
 
 
-# ------------------------------------------------------------------------------------------------ known files
 @lru_cache(maxsize=1)
 def known_files() -> Mapping[str, FileProto]:
     """The files that every schema may import, by name, such as ``google/protobuf/timestamp.proto``."""
@@ -245,7 +241,6 @@ def _scalars(message: Any, **types: Any) -> None:
         message.field.add(name=name, number=number, label=_TYPE.LABEL_OPTIONAL, type=kind)
 
 
-# ------------------------------------------------------------------------------------------------ options of fields
 @lru_cache(maxsize=1)
 def _field_options() -> tuple[Any, Any]:
     """The class of a field's options with Confluent's extensions, and the extension."""
@@ -272,17 +267,8 @@ def field_meta(field: Any) -> Mapping[str, str]:
     return dict(options.Extensions[extension].params) if options.HasExtension(extension) else {}
 
 
-# ------------------------------------------------------------------------------------------------ pools
 def fill_pool(files: Mapping[str, FileProto], wanted: Sequence[str]) -> DescriptorPool:
-    """A new pool with some files and all their imports.
-
-    Args:
-        files: Files by name, in addition to the known ones.
-        wanted: The names of the files to begin with.
-
-    Raises:
-        DataException: A file is rejected, or an import is missing.
-    """
+    """A new pool with the wanted files and all their imports, from the given and the known ones."""
     pool = DescriptorPool()
     done: set[str] = set()
     packages = {proto.package for proto in files.values()}
@@ -326,10 +312,7 @@ def _soften(proto: FileProto) -> None:
     """Changes a file so that the library accepts it, where Java, and so Confluent's converter, is less strict."""
     if proto.syntax != "proto3":
         return
-    messages = list(proto.message_type)
-    while messages:
-        message = messages.pop()
-        messages.extend(message.nested_type)
+    for message in all_messages(proto):
         name_for_json(message)
         for field in message.field:
             # proto3 has no defaults, but Confluent's converter writes them.
@@ -377,12 +360,7 @@ def is_built_in_map(field: FieldDescriptor) -> bool:
 
 
 def says_optional(field: FieldDescriptor, *, proto2: bool) -> bool:
-    """True if a field has the word ``optional``.
-
-    Args:
-        field: The field.
-        proto2: True if it also counts in proto2 files.
-    """
+    """True if a field has the word ``optional``; with ``proto2`` it also counts in proto2 files."""
     of_message = proto_of(field.containing_type).field[field.index]
     if of_message.proto3_optional:
         return True
@@ -397,11 +375,6 @@ def file_syntax(file: FileDescriptor) -> str:
     return str(found.syntax or "proto2")
 
 
-def union_field(oneof: OneofDescriptor, options: ProtobufOptions) -> str:
-    """The name of the struct field for a oneof."""
-    return f"{oneof.name}_{oneof.index}" if options.index_for_unions else str(oneof.name)
-
-
 #: Files with these names are part of the registry, whatever a schema's references are.
 _KNOWN_FOLDERS: Final = ("google/protobuf/", "google/type/", "confluent/")
 _COMPILE_TIMEOUT_S: Final = 60
@@ -413,14 +386,9 @@ def file_text(proto: FileProto) -> str:
 
 
 def read_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
-    """The file of a registered schema, in a pool of its own.
+    """The file of a registered schema, in a pool of its own: a serialized descriptor in base64, or .proto text.
 
-    Args:
-        text: A serialized descriptor in base64, or .proto text.
-        references: The schemas that it may import, at any depth, by the names in the imports; in either form.
-
-    Raises:
-        DataException: The text is neither, or does not compile, or an import is missing.
+    ``references`` are the schemas that it may import, at any depth, by the names in the imports; in either form.
     """
     texts = {**{name: one for name, one in references.items() if not _is_known(name)}, SCHEMA_FILE: text}
     protos = {name: _deserialized(name, one) for name, one in texts.items()}
@@ -453,11 +421,7 @@ def _deserialized(name: str, text: str) -> FileProto | None:
 
 
 def _compiled(sources: Mapping[str, str], files: Mapping[str, FileProto]) -> dict[str, FileProto]:
-    """Compiles .proto texts, which may import each other and the other files, with protoc.
-
-    Raises:
-        DataException: A text does not compile, or protoc is not installed.
-    """
+    """Compiles .proto texts, which may import each other and the other files, with protoc."""
     try:
         return _by_protoc(sources, files)
     except DataException as error:
@@ -505,13 +469,8 @@ def _with_meta_import(text: str) -> str:
     return f'{text}\nimport "{META_FILE}";\n'
 
 
-# ------------------------------------------------------------------------------------------------ messages
 def message_at(file: FileDescriptor, indexes: Sequence[int], where: str) -> Descriptor:
-    """The message type at an index path in a file: one index for each level of nesting, outermost first.
-
-    Raises:
-        DataException: There is no such type.
-    """
+    """The message type at an index path in a file: one index for each level of nesting, outermost first."""
     found: Descriptor | None = None
     level = list(file.message_types_by_name.values())
     for index in indexes:

@@ -1,8 +1,5 @@
 """The names in Confluent's Protobuf converter, the rules for derived names, and its options.
 
-Main type: ``ProtobufOptions``. Main functions: ``scrubbed``, ``map_entry_name``, ``map_name``.
-
-Thread: constants, values and pure functions.
 Source: io.confluent.connect.protobuf.ProtobufData, ProtobufDataConfig; ProtobufSchema.toMapEntry, toMapField.
 """
 
@@ -12,9 +9,9 @@ import re
 from collections.abc import Mapping
 from functools import partial
 from typing import Final
-from urllib.parse import quote
 
 from penstock.config import AbstractConfig, setting
+from penstock.converters.registry.formats import scrubbed
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import Schema, Type
 
@@ -44,30 +41,24 @@ TIME: Final = "google.type.TimeOfDay"
 TIMESTAMP: Final = "google.protobuf.Timestamp"
 #: Wrapper messages, with the type of their value.
 WRAPPED: Final[Mapping[str, Type]] = {
-    "google.protobuf.DoubleValue": Type.FLOAT64,
-    "google.protobuf.FloatValue": Type.FLOAT32,
-    "google.protobuf.Int64Value": Type.INT64,
-    "google.protobuf.UInt64Value": Type.INT64,
-    "google.protobuf.Int32Value": Type.INT32,
-    "google.protobuf.UInt32Value": Type.INT64,
-    "google.protobuf.BoolValue": Type.BOOLEAN,
-    "google.protobuf.StringValue": Type.STRING,
-    "google.protobuf.BytesValue": Type.BYTES,
+    f"google.protobuf.{name}Value": kind
+    for name, kind in (
+        ("Double", Type.FLOAT64),
+        ("Float", Type.FLOAT32),
+        ("UInt64", Type.INT64),
+        ("UInt32", Type.INT64),
+        ("Int64", Type.INT64),
+        ("Int32", Type.INT32),
+        ("Bool", Type.BOOLEAN),
+        ("String", Type.STRING),
+        ("Bytes", Type.BYTES),
+    )
 }
 #: The wrapper of each type; integers of less than 32 bits use that of int32.
 WRAPPERS: Final[Mapping[Type, str]] = {
-    Type.INT8: "google.protobuf.Int32Value",
-    Type.INT16: "google.protobuf.Int32Value",
-    Type.INT32: "google.protobuf.Int32Value",
-    Type.INT64: "google.protobuf.Int64Value",
-    Type.FLOAT32: "google.protobuf.FloatValue",
-    Type.FLOAT64: "google.protobuf.DoubleValue",
-    Type.BOOLEAN: "google.protobuf.BoolValue",
-    Type.STRING: "google.protobuf.StringValue",
-    Type.BYTES: "google.protobuf.BytesValue",
+    **{kind: name for name, kind in WRAPPED.items()},
+    **dict.fromkeys((Type.INT8, Type.INT16), "google.protobuf.Int32Value"),
 }
-_PLAIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
-_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_]", re.ASCII)
 
 
 _off: Final = partial(setting, default=False, group="Protobuf")
@@ -134,20 +125,6 @@ def is_enum(schema: Schema) -> bool:
     if schema.type is Type.STRING:
         return ENUM in parameters or GENERAL_ENUM in parameters
     return schema.type is Type.INT32 and ENUM in parameters
-
-
-def scrubbed(name: str) -> str:
-    """Turns a text into a valid Protobuf name.
-
-    >>> scrubbed("a-b c"), scrubbed("_id"), scrubbed("3d"), scrubbed("fine")
-    ('a_b_c', 'x_id', 'x3d', 'fine')
-    """
-    if not name or _PLAIN.fullmatch(name):
-        return name
-    encoded = quote(name, safe="*").replace("~", "%7E").replace("%20", "+")
-    if encoded[0].isdigit() or encoded[0] == "_":
-        encoded = f"x{encoded}"
-    return _NOT_PLAIN.sub("_", encoded)
 
 
 def map_entry_name(name: str) -> str:

@@ -21,11 +21,13 @@ from typing import Any, Final
 from google.protobuf import descriptor_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, OneofDescriptor
 
-from penstock.converters.registry.formats import shape
+from penstock.converters.registry.formats import key_part, shape, value_part
+from penstock.converters.registry.protobuf import names
 from penstock.converters.registry.protobuf.files import (
     DECIMAL_FILE,
     META_FILE,
     FileProto,
+    all_messages,
     field_meta,
     field_options,
     is_map,
@@ -35,69 +37,58 @@ from penstock.converters.registry.protobuf.files import (
     real_oneofs,
     real_symbol,
     says_optional,
-    union_field,
 )
-from penstock.converters.registry.protobuf.names import (
-    CONNECT_PRECISION,
-    CONNECT_TYPE,
-    DATE,
-    DECIMAL,
-    DEFAULT_NAME,
-    ENUM,
-    KEY,
-    TAG,
-    TIME,
-    TIMESTAMP,
-    TYPE,
-    UNION,
-    VALUE,
-    WRAPPED,
-    WRAPPER,
-    WRAPPERS,
-    ProtobufOptions,
-    is_enum,
-    is_union,
-    map_entry_name,
-    map_name,
-)
+from penstock.converters.registry.protobuf.names import ProtobufOptions
 from penstock.converters.registry.settings import GENERAL_ENUM, GENERAL_UNION
 from penstock.data import LOGICAL_NAMES, Date, Decimal, Schema, SchemaBuilder, Time, Timestamp, Type
 from penstock.errors import DataException
 
-_KINDS: Final[Mapping[int, tuple[Type, str]]] = {
-    FieldDescriptor.TYPE_INT32: (Type.INT32, "int32"),
-    FieldDescriptor.TYPE_SINT32: (Type.INT32, "sint32"),
-    FieldDescriptor.TYPE_SFIXED32: (Type.INT32, "sfixed32"),
-    FieldDescriptor.TYPE_UINT32: (Type.INT64, "uint32"),
-    FieldDescriptor.TYPE_FIXED32: (Type.INT64, "fixed32"),
-    FieldDescriptor.TYPE_INT64: (Type.INT64, "int64"),
-    FieldDescriptor.TYPE_UINT64: (Type.INT64, "uint64"),
-    FieldDescriptor.TYPE_SINT64: (Type.INT64, "sint64"),
-    FieldDescriptor.TYPE_FIXED64: (Type.INT64, "fixed64"),
-    FieldDescriptor.TYPE_SFIXED64: (Type.INT64, "sfixed64"),
-    FieldDescriptor.TYPE_FLOAT: (Type.FLOAT32, "float"),
-    FieldDescriptor.TYPE_DOUBLE: (Type.FLOAT64, "double"),
-    FieldDescriptor.TYPE_BOOL: (Type.BOOLEAN, "bool"),
-    FieldDescriptor.TYPE_STRING: (Type.STRING, "string"),
-    FieldDescriptor.TYPE_BYTES: (Type.BYTES, "bytes"),
+#: The integer types of Protobuf that may be written for a Connect type.
+_INTEGER_TYPES: Final = {
+    Type.INT32: frozenset({"int32", "sint32", "sfixed32", "uint32", "fixed32"}),
+    Type.INT64: frozenset({"int64", "sint64", "sfixed64", "uint64", "fixed64", "uint32", "fixed32"}),
 }
+#: The other scalar types, and those of small integers.
+_SCALARS: Final = {
+    Type.INT8: "int32",
+    Type.INT16: "int32",
+    Type.FLOAT32: "float",
+    Type.FLOAT64: "double",
+    Type.BOOLEAN: "bool",
+    Type.STRING: "string",
+    Type.BYTES: "bytes",
+}
+_READ: Final[Mapping[str, Type]] = {
+    **{name: kind for kind, name in _SCALARS.items()},
+    **{name: kind for kind, names in _INTEGER_TYPES.items() for name in names},
+    "int32": Type.INT32,
+}
+_PROTO: Final = descriptor_pb2.FieldDescriptorProto
 _NARROW: Final = {"int8": Type.INT8, "int16": Type.INT16}
 _LOGICAL: Final[Mapping[str, Callable[[], SchemaBuilder]]] = {
-    DATE: Date.builder,
-    TIME: Time.builder,
-    TIMESTAMP: Timestamp.builder,
+    names.DATE: Date.builder,
+    names.TIME: Time.builder,
+    names.TIMESTAMP: Timestamp.builder,
 }
 
 
 def connect_schema(message: Descriptor, options: ProtobufOptions, version: int | None) -> Schema:
-    """The Connect schema of a message type.
-
-    Raises:
-        DataException: The type has no Connect schema.
-    """
-    if options.wrapper_for_primitives and message.full_name in WRAPPED:
-        return Schema(WRAPPED[message.full_name], version=version)
+    """The Connect schema of a message type."""
+    if options.wrapper_for_primitives and message.full_name in names.WRAPPED:
+        return Schema(names.WRAPPED[message.full_name], version=version)
     return _Schemas(options).of_message(message).version(version).build()
+
+
+def parts(message: Descriptor, options: ProtobufOptions) -> Iterator[tuple[str, Any, bool]]:
+    """The fields of the struct for a message type: name, field or oneof, and True for a member of a oneof."""
+    oneofs = real_oneofs(message)
+    for oneof in oneofs:
+        if options.flatten_unions:
+            yield from ((field.name, field, True) for field in oneof.fields)
+        else:
+            yield f"{oneof.name}_{oneof.index}" if options.index_for_unions else oneof.name, oneof, False
+    inside = {field.name for oneof in oneofs for field in oneof.fields}
+    yield from ((field.name, field, False) for field in message.fields if field.name not in inside)
 
 
 class _Schemas:
@@ -118,17 +109,9 @@ class _Schemas:
             )
         self._open.append(message.full_name)
         builder = SchemaBuilder.struct().name(self._name(message))
-        oneofs = real_oneofs(message)
-        for oneof in oneofs:
-            if self._options.flatten_unions:
-                for field in oneof.fields:
-                    builder.field(field.name, self._of_field(field, member=True))
-            else:
-                builder.field(union_field(oneof, self._options), self._of_oneof(oneof))
-        inside = {field.name for oneof in oneofs for field in oneof.fields}
-        for field in message.fields:
-            if field.name not in inside:
-                builder.field(field.name, self._of_field(field))
+        for name, part, member in parts(message, self._options):
+            of_oneof = isinstance(part, OneofDescriptor)
+            builder.field(name, self._of_oneof(part) if of_oneof else self._of_field(part, member=member))
         self._open.pop()
         return builder
 
@@ -140,7 +123,7 @@ class _Schemas:
         if self._options.general_sums:
             builder.name(oneof.name).parameter(GENERAL_UNION, oneof.name)
         else:
-            builder.name(f"{UNION}.{self._name(oneof)}")
+            builder.name(f"{names.UNION}.{self._name(oneof)}")
         for field in oneof.fields:
             builder.field(field.name, self._of_field(field, member=True))
         return builder.build()
@@ -152,7 +135,7 @@ class _Schemas:
         if array:
             tag = self._first_tag(field, builder, array=True)
             if tag is not None:
-                builder.parameter(TAG, str(tag))
+                builder.parameter(names.TAG, str(tag))
             builder = SchemaBuilder.array(builder.optional().build()).optional()
         else:
             self._first_tag(field, builder, array=False)
@@ -160,13 +143,13 @@ class _Schemas:
             builder.optional()
             if options.wrapper_for_nullables and field.message_type is None and field.enum_type is None:
                 # Otherwise it would be written as a wrapper, because it is optional.
-                builder.parameter(WRAPPER, "false")
+                builder.parameter(names.WRAPPER, "false")
         elif options.optional_for_nullables:
             if says_optional(field, proto2=True):
                 builder.optional()
         elif not options.wrapper_for_nullables:
             builder.optional()
-        return builder.parameter(TAG, str(field.number)).build()
+        return builder.parameter(names.TAG, str(field.number)).build()
 
     def _first_tag(self, field: FieldDescriptor, builder: SchemaBuilder, *, array: bool) -> int | None:
         """As in Java, a message type that an array uses again keeps the number of its first field."""
@@ -183,12 +166,13 @@ class _Schemas:
             return self._of_enum(field)
         if field.message_type is not None:
             return self._of_message_field(field).optional()
-        kind, name = _KINDS[field.type]
+        name = _PROTO.Type.Name(field.type).removeprefix("TYPE_").lower()
+        kind = _READ[name]
         if kind is Type.INT32:
-            kind = _NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), kind)
+            kind = _narrowed(field, kind)
         builder = SchemaBuilder.type(kind)
         if kind in (Type.INT32, Type.INT64) and name != kind.value:
-            builder.parameter(TYPE, name)
+            builder.parameter(names.TYPE, name)
         return builder
 
     def _of_enum(self, field: FieldDescriptor) -> SchemaBuilder:
@@ -202,24 +186,29 @@ class _Schemas:
 
     def _of_message_field(self, field: FieldDescriptor) -> SchemaBuilder:
         message = field.message_type
-        if message.full_name == DECIMAL:
+        if message.full_name == names.DECIMAL:
             return _decimal(field)
         if message.full_name in _LOGICAL:
             return _LOGICAL[message.full_name]()
         unwraps = self._options.wrapper_for_nullables or self._options.wrapper_for_primitives
-        if unwraps and message.full_name in WRAPPED:
-            return SchemaBuilder.type(_NARROW.get(field_meta(field).get(CONNECT_TYPE, ""), WRAPPED[message.full_name]))
+        if unwraps and message.full_name in names.WRAPPED:
+            return SchemaBuilder.type(_narrowed(field, names.WRAPPED[message.full_name]))
         if is_map(field):
             key, value = (self._of_field(one) for one in message.fields)
-            return SchemaBuilder.map(key, value).name(map_name(self._name(message)))
+            return SchemaBuilder.map(key, value).name(names.map_name(self._name(message)))
         return self.of_message(message)
+
+
+def _narrowed(field: FieldDescriptor, kind: Type) -> Type:
+    """The type that the options of a field name, for integers of fewer bits than Protobuf has."""
+    return _NARROW.get(field_meta(field).get(names.CONNECT_TYPE, ""), kind)
 
 
 def _decimal(field: FieldDescriptor) -> SchemaBuilder:
     said = field_meta(field)
     builder = Decimal.builder(_number(said.get("scale")) or 0)
     precision = _number(said.get("precision"))
-    return builder if precision is None else builder.parameter(CONNECT_PRECISION, str(precision))
+    return builder if precision is None else builder.parameter(names.CONNECT_PRECISION, str(precision))
 
 
 def _number(text: str | None) -> int | None:
@@ -230,31 +219,11 @@ def _number(text: str | None) -> int | None:
 
 
 #: Prefixes of parameters that make schemas with the same name different types.
-_SHAPING: Final = (TYPE, WRAPPER, CONNECT_PRECISION, ENUM, GENERAL_ENUM, GENERAL_UNION)
-_PROTO: Final = descriptor_pb2.FieldDescriptorProto
-_SCALARS: Final[Mapping[Type, int]] = {
-    Type.INT8: _PROTO.TYPE_INT32,
-    Type.INT16: _PROTO.TYPE_INT32,
-    Type.INT32: _PROTO.TYPE_INT32,
-    Type.INT64: _PROTO.TYPE_INT64,
-    Type.FLOAT32: _PROTO.TYPE_FLOAT,
-    Type.FLOAT64: _PROTO.TYPE_DOUBLE,
-    Type.BOOLEAN: _PROTO.TYPE_BOOL,
-    Type.STRING: _PROTO.TYPE_STRING,
-    Type.BYTES: _PROTO.TYPE_BYTES,
-}
-_INTEGER_TYPES: Final[Mapping[Type, frozenset[str]]] = {
-    Type.INT32: frozenset({"int32", "sint32", "sfixed32", "uint32", "fixed32"}),
-    Type.INT64: frozenset({"int64", "sint64", "sfixed64", "uint64", "fixed64", "uint32", "fixed32"}),
-}
+_SHAPING: Final = (names.TYPE, names.WRAPPER, names.CONNECT_PRECISION, names.ENUM, GENERAL_ENUM, GENERAL_UNION)
 
 
 def enum_symbols(schema: Schema, options: ProtobufOptions) -> dict[str, int]:
-    """The symbols of an enum with their numbers.
-
-    Raises:
-        DataException: A symbol's number is not a number.
-    """
+    """The symbols of an enum with their numbers."""
     prefix = f"{options.enum_parameter}."
     found = {}
     for name, text in (schema.parameters or {}).items():
@@ -267,15 +236,9 @@ def enum_symbols(schema: Schema, options: ProtobufOptions) -> dict[str, int]:
 
 
 def element_schema(schema: Schema) -> Schema:
-    """The schema of an array's elements.
-
-    Raises:
-        DataException: Protobuf has no arrays of these elements.
-    """
-    part = schema.value_schema
-    if part is None:
-        raise DataException(f"{schema} does not say of which type its elements are")
-    if part.type in (Type.ARRAY, Type.MAP) or is_union(part):
+    """The schema of an array's elements."""
+    part = value_part(schema)
+    if part.type in (Type.ARRAY, Type.MAP) or names.is_union(part):
         kind = part.type.name.lower()
         raise DataException(f"Array cannot be nested: Protobuf has no array of {kind}s; put them into structs")
     return part
@@ -283,54 +246,52 @@ def element_schema(schema: Schema) -> Schema:
 
 def scalar_type(schema: Schema) -> Any:
     """Protobuf's type for a schema without parts: its original one, or the type of its width."""
-    kind = (schema.parameters or {}).get(TYPE)
-    if kind is not None and kind in _INTEGER_TYPES.get(schema.type, ()):
-        return _PROTO.Type.Value(f"TYPE_{kind.upper()}")
-    return _SCALARS[schema.type]
+    name = _SCALARS.get(schema.type, schema.type.value)
+    own = (schema.parameters or {}).get(names.TYPE)
+    if own is not None and own in _INTEGER_TYPES.get(schema.type, ()):
+        name = own
+    return _PROTO.Type.Value(f"TYPE_{name.upper()}")
 
 
 def field_number(schema: Schema) -> int | None:
-    """The original number of a field in Protobuf.
-
-    Raises:
-        DataException: The parameter is not a number.
-    """
-    text = (schema.parameters or {}).get(TAG)
+    """The original number of a field in Protobuf."""
+    text = (schema.parameters or {}).get(names.TAG)
     try:
         return None if text is None else int(text)
     except ValueError:
-        raise DataException(f"The parameter {TAG} is no number: {text!r}") from None
+        raise DataException(f"The parameter {names.TAG} is no number: {text!r}") from None
 
 
 def free_numbers(schema: Schema) -> Iterator[int]:
     """Numbers for fields without an original number."""
     taken: set[int | None] = set()
     for field in schema.fields:
-        members = field.schema.fields if is_union(field.schema) else (field,)
+        members = field.schema.fields if names.is_union(field.schema) else (field,)
         taken.update(field_number(member.schema) for member in members)
     # Protobuf reserves 19000 to 19999.
     return (number for number in range(1, 1 << 29) if number not in taken and not 19000 <= number < 20000)
 
 
+def _next(schema: Schema, numbers: Iterator[int]) -> int:
+    own = field_number(schema)
+    return next(numbers) if own is None else own
+
+
 _WRAPPERS_FILE: Final = "google/protobuf/wrappers.proto"
 #: Messages of logical types, with their files.
 _LOGICAL_FILES: Final[Mapping[str | None, tuple[str, str]]] = {
-    Decimal.LOGICAL_NAME: (DECIMAL, DECIMAL_FILE),
-    Date.LOGICAL_NAME: (DATE, "google/type/date.proto"),
-    Time.LOGICAL_NAME: (TIME, "google/type/timeofday.proto"),
-    Timestamp.LOGICAL_NAME: (TIMESTAMP, "google/protobuf/timestamp.proto"),
+    Decimal.LOGICAL_NAME: (names.DECIMAL, DECIMAL_FILE),
+    Date.LOGICAL_NAME: (names.DATE, "google/type/date.proto"),
+    Time.LOGICAL_NAME: (names.TIME, "google/type/timeofday.proto"),
+    Timestamp.LOGICAL_NAME: (names.TIMESTAMP, "google/protobuf/timestamp.proto"),
 }
 
 
 def describe_file(schema: Schema, options: ProtobufOptions) -> FileProto:
-    """The file to register for values of a Connect schema.
-
-    Raises:
-        DataException: Protobuf cannot express the schema.
-    """
-    if schema.type is Type.STRUCT and not is_union(schema):
+    """The file to register for values of a Connect schema."""
+    if schema.type is Type.STRUCT and not names.is_union(schema):
         return _File(options).described(schema)
-    if schema.type in WRAPPERS and schema.name not in LOGICAL_NAMES:
+    if schema.type in names.WRAPPERS and schema.name not in LOGICAL_NAMES:
         return known_files()[_WRAPPERS_FILE]
     raise DataException(
         f"A Protobuf message is a struct or a plain value, not {schema}: put it into a field, with HoistField for one"
@@ -344,11 +305,8 @@ def as_java_writes(proto: FileProto) -> FileProto:
     made = FileProto.FromString(proto.SerializeToString())
     if META_FILE in made.dependency:
         made.dependency.remove(META_FILE)
-    known = {f".{name}" for name, _ in _LOGICAL_FILES.values()} | {f".{name}" for name in WRAPPED}
-    messages = list(made.message_type)
-    while messages:
-        message = messages.pop()
-        messages.extend(message.nested_type)
+    known = {f".{name}" for name, _ in _LOGICAL_FILES.values()} | {f".{name}" for name in names.WRAPPED}
+    for message in all_messages(made):
         for field in message.field:
             full = field.type_name
             if full:
@@ -359,8 +317,8 @@ def as_java_writes(proto: FileProto) -> FileProto:
 def root_name(schema: Schema, options: ProtobufOptions) -> str:
     """The full name of the message type of values of a schema."""
     if schema.type is not Type.STRUCT:
-        return WRAPPERS[schema.type]
-    return ".".join(options.name(part) for part in (schema.name or f"{DEFAULT_NAME}1").split("."))
+        return names.WRAPPERS[schema.type]
+    return ".".join(options.name(part) for part in (schema.name or f"{names.DEFAULT_NAME}1").split("."))
 
 
 class _File:
@@ -382,24 +340,23 @@ class _File:
         proto.dependency.extend(self._imports)
         return proto
 
-    # ------------------------------------------------------------------ messages
     def _message(self, message: Any, schema: Schema, name: str, full: str) -> None:
         message.name = name
         numbers = free_numbers(schema)
         nested: dict[str, Schema] = {}
         single = []
         for field in schema.fields:
-            if is_union(field.schema):
+            if names.is_union(field.schema):
                 # As in Java it uses up a number, although only its members have numbers.
                 next(numbers)
                 message.oneof_decl.add(name=self._union_name(field.schema))
                 for member in field.schema.fields:
-                    number = next(numbers) if field_number(member.schema) is None else field_number(member.schema)
-                    made = self._field(message, full, nested, member.schema, member.name, number, member=True)
+                    made = self._field(
+                        message, full, nested, member.schema, member.name, _next(member.schema, numbers), member=True
+                    )
                     made.oneof_index = len(message.oneof_decl) - 1
                 continue
-            number = next(numbers) if field_number(field.schema) is None else field_number(field.schema)
-            made = self._field(message, full, nested, field.schema, field.name, number)
+            made = self._field(message, full, nested, field.schema, field.name, _next(field.schema, numbers))
             repeated = made.label == _PROTO.LABEL_REPEATED
             if self._options.optional_for_nullables and field.schema.optional and not repeated:
                 single.append(made)
@@ -413,12 +370,9 @@ class _File:
     def _entry(self, message: Any, schema: Schema, name: str, full: str) -> None:
         message.name = name
         nested: dict[str, Schema] = {}
-        for number, (side, part) in enumerate(((KEY, schema.key_schema), (VALUE, schema.value_schema)), start=1):
-            if part is None:
-                raise DataException(f"{schema} does not say of which type its keys and values are")
+        for number, side, part in ((1, names.KEY, key_part(schema)), (2, names.VALUE, value_part(schema))):
             self._field(message, full, nested, part, side, number)
 
-    # ------------------------------------------------------------------ fields
     def _field(
         self,
         message: Any,
@@ -426,7 +380,7 @@ class _File:
         nested: dict[str, Schema],
         schema: Schema,
         name: str,
-        number: int | None,
+        number: int,
         *,
         member: bool = False,
     ) -> Any:
@@ -450,7 +404,7 @@ class _File:
             self._of_message(field, *logical)
             if schema.name == Decimal.LOGICAL_NAME:
                 self._options_of_decimal(field, schema)
-        elif is_enum(schema):
+        elif names.is_enum(schema):
             field.type = _PROTO.TYPE_ENUM
             field.type_name = f"{full}.{self._enum(message, schema)}"
         elif schema.type is Type.STRUCT or schema.type is Type.MAP:
@@ -470,7 +424,7 @@ class _File:
     def _nested(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
         name = self._own_name(schema.name)
         if schema.type is Type.MAP:
-            name = map_entry_name(name)
+            name = names.map_entry_name(name)
         elif name == field.name:
             # A message type and a field with the same name would conflict.
             name = f"{name}Message"
@@ -505,37 +459,36 @@ class _File:
         return name
 
     def _wrapper(self, schema: Schema) -> str:
-        kind = (schema.parameters or {}).get(TYPE)
+        kind = (schema.parameters or {}).get(names.TYPE)
         if schema.type is Type.INT64 and kind in ("uint32", "fixed32"):
             return "google.protobuf.UInt32Value"
         if schema.type is Type.INT64 and kind in ("uint64", "fixed64"):
             return "google.protobuf.UInt64Value"
-        return WRAPPERS[schema.type]
+        return names.WRAPPERS[schema.type]
 
     def _options_of_width(self, field: Any, schema: Schema) -> None:
         if schema.type in (Type.INT8, Type.INT16):
-            self._say(field, {CONNECT_TYPE: schema.type.value})
+            self._say(field, {names.CONNECT_TYPE: schema.type.value})
 
     def _options_of_decimal(self, field: Any, schema: Schema) -> None:
         parameters = schema.parameters or {}
-        names = {"precision": CONNECT_PRECISION, "scale": Decimal.SCALE_FIELD}
-        self._say(field, {name: parameters[own] for name, own in names.items() if own in parameters})
+        said = {"precision": names.CONNECT_PRECISION, "scale": Decimal.SCALE_FIELD}
+        self._say(field, {name: parameters[own] for name, own in said.items() if own in parameters})
 
     def _say(self, field: Any, said: Mapping[str, str]) -> None:
         if said:
             field.options.MergeFromString(field_options(said))
             self._imports[META_FILE] = None
 
-    # ------------------------------------------------------------------ names
     def _own_name(self, name: str | None) -> str:
         """The last part of a name, or a generated name."""
         if not name:
             self._unnamed += 1
-            name = f"{DEFAULT_NAME}{self._unnamed}"
+            name = f"{names.DEFAULT_NAME}{self._unnamed}"
         return self._options.name(name.rpartition(".")[2])
 
     def _union_name(self, schema: Schema) -> str:
         parameters = schema.parameters or {}
         if self._options.general_sums and GENERAL_UNION in parameters:
             return self._options.name(parameters[GENERAL_UNION])
-        return self._own_name((schema.name or "").removeprefix(f"{UNION}."))
+        return self._own_name((schema.name or "").removeprefix(f"{names.UNION}."))

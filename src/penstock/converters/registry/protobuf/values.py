@@ -13,33 +13,23 @@ import decimal
 from collections.abc import Callable, Mapping
 from datetime import date, datetime, time
 from operator import attrgetter
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
 from google.protobuf.descriptor import Descriptor, EnumDescriptor, FieldDescriptor, OneofDescriptor
 
-from penstock.converters.registry.formats import REPLACE
-from penstock.converters.registry.protobuf.files import (
-    file_syntax,
-    is_built_in_map,
-    is_map,
-    real_oneofs,
-    real_symbol,
-    says_optional,
-    union_field,
+from penstock.converters.registry.formats import (
+    INTEGER_BITS,
+    REPLACE,
+    check_logical,
+    check_struct,
+    key_part,
+    refuse,
+    value_part,
 )
-from penstock.converters.registry.protobuf.names import (
-    DATE,
-    DECIMAL,
-    KEY,
-    TIME,
-    TIMESTAMP,
-    VALUE,
-    WRAPPED,
-    ProtobufOptions,
-    is_enum,
-    is_union,
-)
-from penstock.converters.registry.protobuf.schemas import enum_symbols
+from penstock.converters.registry.protobuf import names
+from penstock.converters.registry.protobuf.files import file_syntax, is_built_in_map, is_map, real_symbol, says_optional
+from penstock.converters.registry.protobuf.names import ProtobufOptions
+from penstock.converters.registry.protobuf.schemas import enum_symbols, parts
 from penstock.data import Date, Decimal, Schema, Struct, Time, Timestamp, Type
 from penstock.data.structs import map_key
 from penstock.errors import DataException
@@ -55,49 +45,30 @@ def value_reader(schema: Schema, message: Descriptor, options: ProtobufOptions) 
     """
     if schema.type is not Type.STRUCT:
         return _unwrapper(message)
-    reads: list[Read] = []
-    oneofs = real_oneofs(message)
-    for oneof in oneofs:
-        if options.flatten_unions:
-            reads.extend(_member_reader(_part(schema, field.name), field, options) for field in oneof.fields)
-        else:
-            reads.append(_union_reader(_part(schema, union_field(oneof, options)), oneof, options))
-    inside = {field.name for oneof in oneofs for field in oneof.fields}
-    for field in message.fields:
-        if field.name not in inside:
-            reads.append(_field_reader(_part(schema, field.name), field, options))
+    pairs = zip(schema.fields, parts(message, options), strict=True)
+    reads = [_part_reader(field.schema, part, member, options) for field, (_, part, member) in pairs]
     return lambda value: Struct.unchecked(schema, [read(value) for read in reads])
 
 
-def _part(schema: Schema, name: str) -> Schema:
-    field = schema.field(name)
-    if field is None:
-        raise DataException(f"{name} is not a valid field name")
-    return field.schema
-
-
-def _field_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
-    """Reads one field of a message; None if it is not set and has presence."""
-    name = field.name
-    get = attrgetter(name)
-    read = _with_name(name, _repeated_reader(schema, field, options))
-    message = field.message_type is not None and not field.is_repeated
-    tells = message or says_optional(field, proto2=options.optional_for_proto2)
-    if not tells or options.struct_for_nulls:
-        return lambda value: read(get(value))
-    return lambda value: read(get(value)) if value.HasField(name) else None
-
-
-def _member_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
-    name = field.name
-    get = attrgetter(name)
-    read = _with_name(name, _one_reader(schema, field, options))
-    return lambda value: read(get(value)) if value.HasField(name) else None
+def _part_reader(
+    schema: Schema, part: FieldDescriptor | OneofDescriptor, member: bool, options: ProtobufOptions
+) -> Read:
+    """Reads a field or a oneof of a message; None if it is not set and has presence."""
+    if isinstance(part, OneofDescriptor):
+        return _union_reader(schema, part, options)
+    name, get = part.name, attrgetter(part.name)
+    read = _with_name(name, _field_reader(schema, part, options))
+    tells = (part.message_type is not None and not part.is_repeated) or says_optional(
+        part, proto2=options.optional_for_proto2
+    )
+    if member or (tells and not options.struct_for_nulls):
+        return lambda value: read(get(value)) if value.HasField(name) else None
+    return lambda value: read(get(value))
 
 
 def _union_reader(schema: Schema, oneof: OneofDescriptor, options: ProtobufOptions) -> Read:
     members = {
-        field.name: (place, _with_name(field.name, _one_reader(_part(schema, field.name), field, options)))
+        field.name: (place, _with_name(field.name, _one_reader(schema.fields[place].schema, field, options)))
         for place, field in enumerate(oneof.fields)
     }
     name, size = oneof.name, len(members)
@@ -124,59 +95,48 @@ def _with_name(name: str, read: Read) -> Read:
     return read_named
 
 
-def _repeated_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
+def _field_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
     if is_map(field):
         return _map_reader(schema, field, options)
     if not field.is_repeated:
         return _one_reader(schema, field, options)
-    if schema.value_schema is None:
-        raise DataException(f"{schema} does not say of which type its elements are")
-    read = _one_reader(schema.value_schema, field, options)
+    read = _one_reader(value_part(schema), field, options)
     return lambda values: [read(one) for one in values]
 
 
 def _map_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
     key, value = field.message_type.fields
-    if schema.key_schema is None or schema.value_schema is None:
-        raise DataException(f"{schema} does not say of which type its keys and values are")
-    read_key = _one_reader(schema.key_schema, key, options)
-    read_value = _one_reader(schema.value_schema, value, options)
+    read_key = _one_reader(key_part(schema), key, options)
+    read_value = _one_reader(value_part(schema), value, options)
     if is_built_in_map(field):
         return lambda entries: {read_key(one): read_value(entries[one]) for one in entries}
     # A field with presence that is not set is null.
-    get_key, get_value = (_present_getter(one) for one in (key, value))
-
-    def read(entries: Any) -> Any:
-        found = {}
-        for entry in entries:
-            one_key, one = get_key(entry), get_value(entry)
-            name = None if one_key is None else map_key(read_key(one_key))
-            found[name] = None if one is None else read_value(one)
-        return found
-
-    return read
+    of_key, of_value = _present_reader(key, lambda one: map_key(read_key(one))), _present_reader(value, read_value)
+    return lambda entries: {of_key(entry): of_value(entry) for entry in entries}
 
 
-def _present_getter(field: FieldDescriptor) -> Read:
-    get, name = attrgetter(field.name), field.name
-    return (lambda entry: get(entry) if entry.HasField(name) else None) if field.has_presence else get
+def _present_reader(field: FieldDescriptor, read: Read) -> Read:
+    name, get = field.name, attrgetter(field.name)
+    if not field.has_presence:
+        return lambda entry: read(get(entry))
+    return lambda entry: read(get(entry)) if entry.HasField(name) else None
 
 
 def _one_reader(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Read:
     """Reads one value that is set."""
     if field.enum_type is not None:
-        return _as_it_is if schema.type is Type.INT32 else _enum_reader(field.enum_type)
+        return _same if schema.type is Type.INT32 else _enum_reader(field.enum_type)
     if field.message_type is not None:
         name = field.message_type.full_name
         special = LOGICAL_READERS.get(name)
         if special is not None:
             return lambda value: special(schema, value)
-        if schema.type is not Type.STRUCT and name in WRAPPED:
+        if schema.type is not Type.STRUCT and name in names.WRAPPED:
             return _unwrapper(field.message_type)
         return value_reader(schema, field.message_type, options)
     if field.type == FieldDescriptor.TYPE_STRING and file_syntax(field.file) == "proto2":
         return _text
-    return _signed if field.type in _UNSIGNED_64 else _as_it_is
+    return _signed if field.type in _UNSIGNED_64 else _same
 
 
 def _text(value: Any) -> Any:
@@ -184,7 +144,7 @@ def _text(value: Any) -> Any:
     return value.decode("utf-8", REPLACE) if isinstance(value, bytes) else value
 
 
-def _as_it_is(value: Any) -> Any:
+def _same(value: Any) -> Any:
     return value
 
 
@@ -200,13 +160,7 @@ def _unwrapper(message: Descriptor) -> Read:
 
 def _enum_reader(enum: EnumDescriptor) -> Read:
     names = {number: real_symbol(value.name) for number, value in enum.values_by_number.items()}
-    name = enum.name
-
-    def read(number: int) -> str:
-        found = names.get(number)
-        return f"UNKNOWN_ENUM_VALUE_{name}_{number}" if found is None else found
-
-    return read
+    return lambda number: names.get(number) or f"UNKNOWN_ENUM_VALUE_{enum.name}_{number}"
 
 
 _EXACT: Final = decimal.Context(prec=decimal.MAX_PREC, Emax=decimal.MAX_EMAX, Emin=decimal.MIN_EMIN)
@@ -219,8 +173,7 @@ _LAST_SECOND: Final = 253_402_300_799
 def _read_decimal(schema: Schema, value: Any) -> Any:
     number = decimal.Decimal(int.from_bytes(value.value, "big", signed=True)).scaleb(-value.scale, _EXACT)
     if value.precision and len(number.as_tuple().digits) > value.precision:
-        context = decimal.Context(prec=value.precision, rounding=decimal.ROUND_HALF_UP)
-        return context.plus(number)
+        return decimal.Context(prec=value.precision, rounding=decimal.ROUND_HALF_UP).plus(number)
     return number
 
 
@@ -254,16 +207,15 @@ def _timestamp_millis(seconds: int, nanos: int) -> int:
 
 #: Values of messages of these types.
 LOGICAL_READERS: Final[Mapping[str, Callable[[Schema, Any], Any]]] = {
-    DECIMAL: _read_decimal,
-    DATE: _read_date,
-    TIME: _read_time,
-    TIMESTAMP: _read_timestamp,
+    names.DECIMAL: _read_decimal,
+    names.DATE: _read_date,
+    names.TIME: _read_time,
+    names.TIMESTAMP: _read_timestamp,
 }
 
 
 def _write_decimal(schema: Schema, target: Any, value: Any) -> None:
-    if not isinstance(value, decimal.Decimal):
-        raise DataException(f"Invalid type for Decimal, expected BigDecimal but was {type(value).__name__}")
+    check_logical("Decimal", value, decimal.Decimal)
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         raise DataException(f"Decimal value {value} has no finite value and cannot be encoded")
@@ -285,8 +237,7 @@ def _write_date(schema: Schema, target: Any, value: Any) -> None:
 
 
 def _write_time(schema: Schema, target: Any, value: Any) -> None:
-    if not isinstance(value, (time, int)):
-        raise DataException(f"Invalid type for Time, expected Date but was {type(value).__name__}")
+    check_logical("Time", value, time, int)
     seconds, millis = divmod(Time.from_logical(schema, value), 1000)
     minutes, target.seconds = divmod(seconds, 60)
     target.hours, target.minutes = divmod(minutes, 60)
@@ -294,8 +245,7 @@ def _write_time(schema: Schema, target: Any, value: Any) -> None:
 
 
 def _write_timestamp(schema: Schema, target: Any, value: Any) -> None:
-    if not isinstance(value, (datetime, int)):
-        raise DataException(f"Invalid type for Timestamp, expected Date but was {type(value).__name__}")
+    check_logical("Timestamp", value, datetime, int)
     seconds, millis = divmod(Timestamp.from_logical(schema, value), 1000)
     _timestamp_millis(seconds, 0)
     target.seconds = seconds
@@ -313,43 +263,31 @@ LOGICAL_WRITERS: Final[Mapping[str | None, Callable[[Schema, Any, Any], None]]] 
 Write = Callable[[Any, Any], None]
 #: Converts a value for a scalar field.
 Scalar = Callable[[Any], Any]
-_INTEGERS: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)
 _UNSIGNED: Final = {
-    FieldDescriptor.TYPE_UINT32: (1 << 32) - 1,
-    FieldDescriptor.TYPE_FIXED32: (1 << 32) - 1,
-    FieldDescriptor.TYPE_UINT64: (1 << 64) - 1,
-    FieldDescriptor.TYPE_FIXED64: (1 << 64) - 1,
+    **dict.fromkeys((FieldDescriptor.TYPE_UINT32, FieldDescriptor.TYPE_FIXED32), (1 << 32) - 1),
+    **dict.fromkeys(_UNSIGNED_64, (1 << 64) - 1),
 }
 
 
 def message_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
-    """Returns a function that puts values of a schema into messages of a type.
-
-    Raises:
-        DataException: A field is missing in the type or has another kind. The returned function raises it for values
-            that do not fit.
-    """
+    """Returns a function that puts values of a schema into messages of a type."""
     if schema.type is not Type.STRUCT:
-        return _setter(VALUE, _scalar(schema, message.fields_by_name[VALUE], options))
+        return _setter(names.VALUE, _scalar(schema, message.fields_by_name[names.VALUE], options))
     return _struct_writer(schema, message, options)
-
-
-def _refuse(kind: Type, value: object) -> NoReturn:
-    raise DataException(f"Invalid type for {kind.name}: {type(value).__name__}")
 
 
 def _struct_writer(schema: Schema, message: Descriptor, options: ProtobufOptions) -> Write:
     parts = []
     for field in schema.fields:
         default = None if options.ignore_defaults else field.schema.default
-        if is_union(field.schema):
+        if names.is_union(field.schema):
             write = _union_writer(field.schema, message, options)
         else:
             write = _field_writer(field.schema, _field(message, field.name, options), options)
         parts.append((field.name, write, default))
 
     def write_struct(target: Any, value: Any) -> None:
-        _check_struct(schema, value)
+        check_struct(schema, value, "Mismatching struct schema")
         for (name, write, default), one in zip(parts, value.values, strict=True):
             chosen = default if one is None else one
             if chosen is None:
@@ -371,7 +309,7 @@ def _union_writer(schema: Schema, message: Descriptor, options: ProtobufOptions)
         members.append((write, None if options.ignore_defaults else field.schema.default))
 
     def write_union(target: Any, value: Any) -> None:
-        _check_struct(schema, value)
+        check_struct(schema, value, "Mismatching struct schema")
         for (write, default), one in zip(members, value.values, strict=True):
             chosen = default if one is None else one
             if chosen is not None:
@@ -380,13 +318,6 @@ def _union_writer(schema: Schema, message: Descriptor, options: ProtobufOptions)
         raise DataException("Cannot find non-null field")
 
     return write_union
-
-
-def _check_struct(schema: Schema, value: Any) -> None:
-    if not isinstance(value, Struct):
-        _refuse(Type.STRUCT, value)
-    if value.schema is not schema and value.schema != schema:
-        raise DataException("Mismatching struct schema")
 
 
 def _field(message: Descriptor, name: str, options: ProtobufOptions) -> FieldDescriptor:
@@ -422,9 +353,7 @@ def _setter(name: str, scalar: Scalar) -> Write:
 
 
 def _array_writer(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
-    name, part = field.name, schema.value_schema
-    if part is None:
-        raise DataException(f"{schema} does not say of which type its elements are")
+    name, part = field.name, value_part(schema)
     if field.message_type is None:
         scalar = _scalar(part, field, options)
 
@@ -444,23 +373,21 @@ def _array_writer(schema: Schema, field: FieldDescriptor, options: ProtobufOptio
 
 def _elements(value: Any) -> list[Any]:
     if not isinstance(value, list):
-        _refuse(Type.ARRAY, value)
+        refuse(Type.ARRAY, value)
     if None in value:
         raise DataException("An array holds null, which Protobuf's repeated fields do not")
     return value
 
 
 def _map_writer(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Write:
-    name, keys, values = field.name, schema.key_schema, schema.value_schema
-    if keys is None or values is None:
-        raise DataException(f"{schema} does not say of which type its keys and values are")
+    name, keys, values = field.name, key_part(schema), value_part(schema)
     if field.message_type is None:
         raise DataException(f"The field {field.full_name} holds no entries, and its values are maps")
     if is_built_in_map(field):
         return _built_in_map_writer(keys, values, field, options)
     write_key, write_value = (
         _field_writer(part, _field(field.message_type, side, options), options)
-        for part, side in ((keys, KEY), (values, VALUE))
+        for part, side in ((keys, names.KEY), (values, names.VALUE))
     )
 
     def write(target: Any, value: Any) -> None:
@@ -500,7 +427,7 @@ def _built_in_map_writer(keys: Schema, values: Schema, field: FieldDescriptor, o
 
 def _entries(value: Any) -> Any:
     if not isinstance(value, dict):
-        _refuse(Type.MAP, value)
+        refuse(Type.MAP, value)
     return value.items()
 
 
@@ -512,12 +439,12 @@ def _into_message(schema: Schema, field: FieldDescriptor, options: ProtobufOptio
         return lambda target, value: special(schema, target, value)
     if schema.type is Type.STRUCT:
         return _struct_writer(schema, message, options)
-    if message.full_name not in WRAPPED:
+    if message.full_name not in names.WRAPPED:
         raise DataException(
             f"The field {field.full_name} is a message of type {message.full_name}, and its values are of type "
             f"{schema.type.name}"
         )
-    return _setter(VALUE, _scalar(schema, message.fields_by_name[VALUE], options))
+    return _setter(names.VALUE, _scalar(schema, message.fields_by_name[names.VALUE], options))
 
 
 def _scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
@@ -526,21 +453,21 @@ def _scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) ->
         raise DataException(f"The field {field.full_name} takes no values of {schema}")
     if field.enum_type is not None and kind is Type.STRING:
         return _enum_scalar(schema, field, options)
-    if kind in _INTEGERS:
+    if kind in INTEGER_BITS:
         mask = _UNSIGNED.get(field.type)
         if mask is not None:
-            return lambda value: (value if type(value) is int else _refuse(kind, value)) & mask
-        return lambda value: value if type(value) is int else _refuse(kind, value)
+            return lambda value: (value if type(value) is int else refuse(kind, value)) & mask
+        return lambda value: value if type(value) is int else refuse(kind, value)
     if kind is Type.BYTES:
-        return lambda value: bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else _refuse(kind, value)
+        return lambda value: bytes(value) if isinstance(value, (bytes, bytearray, memoryview)) else refuse(kind, value)
     wanted = {Type.BOOLEAN: bool, Type.STRING: str}.get(kind, float)
-    return lambda value: value if isinstance(value, wanted) else _refuse(kind, value)
+    return lambda value: value if isinstance(value, wanted) else refuse(kind, value)
 
 
 def _enum_scalar(schema: Schema, field: FieldDescriptor, options: ProtobufOptions) -> Scalar:
     """Symbols as numbers: those of the schema's parameters, or else those of the message type."""
     numbers = {real_symbol(one.name): one.number for one in field.enum_type.values}
-    if is_enum(schema):
+    if names.is_enum(schema):
         numbers |= enum_symbols(schema, options)
 
     def scalar(value: Any) -> Any:
