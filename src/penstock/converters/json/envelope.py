@@ -236,7 +236,7 @@ class _Scan:
 
 
 class Envelopes:
-    """Groups messages by schema text and caches the schemas of so many texts."""
+    """Groups messages by schema text and caches the schemas of the last ``size`` texts."""
 
     def __init__(self, size: int, *, defaults: bool) -> None:
         self._size = max(1, size)

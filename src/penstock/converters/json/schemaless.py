@@ -58,7 +58,7 @@ _MANY_DIGITS: Final = 19
 _ZERO: Final = np.uint8(ord("0"))
 #: The bytes that are searched together, so that all marks stay in the processor's cache.
 _LOOKED_AT: Final = 64 * 1024
-#: All messages are searched by the pattern unless fewer than one in so many may match it.
+#: The pattern searches all messages if more than one in this many may match it.
 _FEW: Final = 4
 #: The messages that are copied and parsed together.
 _AT_A_TIME: Final = 256

@@ -239,7 +239,7 @@ class _Whole(_Scalar):
 
 
 class _Fixed(_Scalar):
-    """Values of so many bytes."""
+    """Numbers of a fixed width."""
 
     def __init__(self, layout: str) -> None:
         self._layout = layout
