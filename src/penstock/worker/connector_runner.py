@@ -1,11 +1,10 @@
 """Runs one connector instance on a thread of its own.
 
-Main types: ``ConnectorRunner``, ``ConnectorSpec`` (what it runs); ``RunnerSourceContext`` and ``RunnerSinkContext``,
-the contexts that connectors get, which any thread may use, and ``ConnectorRequests`` (their requests to the herder).
 The decisions are the pure machine of ``penstock.model.connector_life``; this module feeds it and performs its effects.
 
-Thread: ``connector-<name>``, owned here, makes every call into the user's connector. The public methods are called by
-the herder (and ``raise_error`` from any thread); they return at once and answer with futures.
+Thread: ``connector-<name>``, owned here, makes every call into the user's connector. The herder calls the public
+methods, and any thread ``raise_error`` and the contexts; they return at once and answer with futures.
+
 Source: org.apache.kafka.connect.runtime.WorkerConnector.
 """
 

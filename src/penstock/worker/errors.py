@@ -583,9 +583,7 @@ class ErrorHandler:
         return futures
 
     def retry(
-        self,
-        errors: Mapping[int, RecordError],
-        rerun: Callable[[list[int]], Mapping[int, RecordError]],
+        self, errors: Mapping[int, RecordError], rerun: Callable[[list[int]], Mapping[int, RecordError]]
     ) -> tuple[dict[int, RecordError], dict[int, int]]:
         """Try the records with retriable errors again until they pass, fail otherwise, or time is up.
 

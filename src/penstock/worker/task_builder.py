@@ -1,9 +1,9 @@
 """Builds the runner of a task from its configuration: the task, converters, transforms, pipeline and Kafka clients.
 
-Main type: ``TaskBuilder``, the worker's ``TaskFactory``. Importing this module imports Spark, Arrow and the Kafka
-client, so it is imported after the REST server is up.
+Importing this module imports Spark, Arrow and the Kafka client, so it is imported after the REST server is up.
 
 Thread: called on the short-lived ``start-<task>`` threads, several at a time; the shared objects are thread-safe.
+
 Source: org.apache.kafka.connect.runtime.Worker.TaskBuilder.
 """
 
@@ -163,10 +163,7 @@ class TaskBuilder:
         self, connector: str, config: Mapping[str, str], transactional_id: str
     ) -> TransactionalProducer:
         client = producer_settings(
-            self._settings.raw,
-            config,
-            client_id=source_producer_id(connector, 0),
-            transactional_id=transactional_id,
+            self._settings.raw, config, client_id=source_producer_id(connector, 0), transactional_id=transactional_id
         )
         return TransactionalProducer(self._sending(client), name=f"{connector} (offsets)", connector=connector)
 
@@ -280,8 +277,17 @@ class TaskBuilder:
                 exactly_once=self._offsets.exactly_once,
             ),
         )
-        services = self._services(
-            report, session, errors, metrics, made, _ending(request.id, jobs, process), self._notes(request)
+        services = TaskServices(
+            report,
+            session,
+            errors,
+            self._load,
+            metrics,
+            # After this the runner closes everything itself.
+            close=made.pop_all().close,
+            abandoned=_ending(request.id, jobs, process),
+            probe=self._probe,
+            note_topics=self._notes(request),
         )
         runner = SourceTaskRunner(
             self._task_spec(request, task, RetryBackoff(settings.retry.delay_max_ms / 1000, SOURCE_RETRY_DELAY)),
@@ -298,9 +304,7 @@ class TaskBuilder:
         if rules is None:
             return TopicCreator(str(request.id), None, None)
         client = admin_settings(
-            self._settings.raw,
-            settings.raw,
-            client_id=admin_client_id(request.id.connector, request.id.task),
+            self._settings.raw, settings.raw, client_id=admin_client_id(request.id.connector, request.id.task)
         )
         admin = TopicAdmin(self._client(client), name=str(request.id), timeout_s=client.api_timeout_s)
         made.callback(admin.close)
@@ -371,20 +375,21 @@ class TaskBuilder:
             is_backfill=request.backfill is not None,
             kafka_cluster_id=self._kafka_cluster_id,
         )
-        services = self._services(
+        services = TaskServices(
             report,
             session,
             errors,
+            self._load,
             metrics,
-            made,
-            _ending(request.id, jobs, process),
-            note,
+            # After this the runner closes everything itself.
+            close=made.pop_all().close,
+            abandoned=_ending(request.id, jobs, process),
+            probe=self._probe,
+            note_topics=note,
         )
         runner = SinkTaskRunner(
             self._task_spec(
-                request,
-                bulk or task,
-                RetryBackoff(settings.errors_retry_delay_max_ms / 1000, SINK_RETRY_DELAY),
+                request, bulk or task, RetryBackoff(settings.errors_retry_delay_max_ms / 1000, SINK_RETRY_DELAY)
             ),
             services,
             sink,
@@ -456,29 +461,6 @@ class TaskBuilder:
             settings.offset_flush_timeout_ms / 1000,
             request.paused,
             backoff,
-        )
-
-    def _services(
-        self,
-        report: StateReport,
-        session: TaskSession,
-        errors: ErrorHandler,
-        metrics: InstanceMetrics,
-        made: ExitStack,
-        abandoned: Callable[[], None],
-        note_topics: Callable[[Sequence[str]], None],
-    ) -> TaskServices:
-        return TaskServices(
-            report,
-            session,
-            errors,
-            self._load,
-            metrics,
-            # After this the runner closes everything itself.
-            close=made.pop_all().close,
-            abandoned=abandoned,
-            probe=self._probe,
-            note_topics=note_topics,
         )
 
     def _client(self, settings: ClientSettings) -> dict[str, object]:

@@ -1,13 +1,11 @@
 """Runs connectors and tasks: one thread for each connector, a slot for each task.
 
-Main types: ``Worker``; ``StatusListener`` (receives the states), ``TaskRequest`` and ``TaskFactory`` (which make
-tasks). ``StartupCounts`` counts the starts of connectors and tasks and their results; a ``Startup`` is one start.
-
 Thread: the herder's thread calls every method and owns the tables here. Each method returns at once, except
 ``resolve``, which may read files and runs on its caller's thread. Counts: any thread; the calls to one ``Startup`` come
 one at a time.
+
 Source: org.apache.kafka.connect.runtime.Worker and its WorkerMetricsGroup (there the counters of tasks stay at 0,
-    KAFKA-18489).
+KAFKA-18489).
 """
 
 from __future__ import annotations
@@ -40,13 +38,7 @@ from penstock.worker.connector_runner import (
     TaskPlan,
 )
 from penstock.worker.task.plugin_metrics import InstanceMetrics
-from penstock.worker.task.slot import (
-    StateReport,
-    TaskRequest,
-    TaskRunner,
-    TaskSlot,
-    check_count,
-)
+from penstock.worker.task.slot import StateReport, TaskRequest, TaskRunner, TaskSlot, check_count
 from penstock.worker.task.waiting import Hints, Retries, RetryBackoff, WaitReason
 
 #: Followed by ``connector`` or ``task``, and the name of the count.
@@ -251,11 +243,7 @@ class Worker:
 
     # ------------------------------------------------------------------ connectors
     def start_connector(
-        self,
-        name: str,
-        resolved: Mapping[str, str],
-        target: TargetState,
-        on_put_off: Callable[[], None] = lambda: None,
+        self, name: str, resolved: Mapping[str, str], target: TargetState, on_put_off: Callable[[], None] = lambda: None
     ) -> Future[TargetState]:
         """Starts a new instance of a connector.
 
@@ -376,11 +364,7 @@ class Worker:
             self._listener.on_task_state(request.id, state, trace)
 
         slot = TaskSlot(
-            request.id,
-            make,
-            paused=request.paused,
-            on_state=on_state,
-            stop_timeout_s=self._parts.task_stop_timeout_s,
+            request.id, make, paused=request.paused, on_state=on_state, stop_timeout_s=self._parts.task_stop_timeout_s
         )
         self._tasks[request.id] = slot
         slot.start()

@@ -1,11 +1,7 @@
 """Runs the bulk work of one source task: plans it, starts its Spark job, counts, and says when all is in Kafka.
 
-Main types: ``BulkEngine``, one for a task; ``BulkServices``, its services; ``Finished``, the result of a run.
-``Executors`` checks that executors can do the work, and ``judged`` decides after a failed job, for sinks, too.
-``executor`` processes the rows; ``runs`` has the decisions.
-
 A run that a session, a job or the worker has lost continues after its markers. A cancelled run (pause, stop) continues
-when the task does.
+when the task does. ``Executors`` and ``judged`` serve sinks, too.
 
 Threads: ``run`` and ``forget_ended`` belong to the task's thread. ``bulk-<id>``, owned here, has the job.
 """

@@ -1,15 +1,11 @@
 """The part of bulk work that runs on Spark's executors: rows become messages, and go to Kafka in transactions.
 
-Main type: ``PartitionWork``, the function of ``mapInArrow``: it gets the rows of one Spark partition. The bytes are the
-same as the worker's: the same classes convert a batch, handle failed records and send the messages. ``ExecutorPath``
-chooses the path of the rows: ``PlannedPath`` after a compiled plan, ``RowPath`` record by record.
-
+The bytes are the same as the worker's: the same classes convert a batch, handle failed records and send the messages.
 The marker of a partition counts its written rows, and is in the same transaction as the rows. The attempt reads the
-marker after it has taken the transactional id, which fences earlier writers of the partition: an attempt that died, an
-attempt of a worker that has lost the task, or a speculative copy. So the owner of the id knows which rows are written,
-and each row counts once.
+marker after it has taken the transactional id, which fences earlier writers of the partition: an attempt that died, one
+of a worker that has lost the task, or a speculative copy. So each row counts once.
 
-Thread: the main thread of a Python worker of Spark. A process works on one partition after the other.
+Thread: the main thread of a Python worker of Spark, which works on one partition after the other.
 """
 
 from __future__ import annotations
@@ -499,11 +495,7 @@ class _Receipts:
         self._attempt = attempt
 
     def delivered(
-        self,
-        first: int,
-        end: int,
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
+        self, first: int, end: int, failures: Sequence[FailedDelivery], metadata: Mapping[int, RecordMetadata] | None
     ) -> None:
         if failures:
             self._attempt.delivered(failures)

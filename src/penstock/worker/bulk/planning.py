@@ -1,15 +1,9 @@
 """Plans bulk work on a session, for sources (a run) and sinks (ranges of topics).
 
-Main types: ``Chain`` (the chain of the rows), ``Planned`` (a query, ready for ``mapInArrow``). Main functions:
-``run_session`` (a session for one run), ``planned`` (the query after the chain's plan, in a stable set of Spark
-partitions), ``check_repeatable`` (refuses queries that give other rows each time).
-
-For sinks: ``open_ranges``, ``checked_plan`` and ``told_ranges`` decide about ranges without I/O; ``written_rows`` is
-the query of a job, with a compiled plan in front of what executors write if the messages need one. The plan is made for
-the first messages of the job's topics, which the worker reads. Whatever other messages need goes record by record on
-executors, with the same result.
-
-Thread: that of a run's job; nothing here runs a job of Spark.
+``planned`` is the query of a run after the chain's plan, in a stable set of Spark partitions. ``written_rows`` is the
+query of a sink's job, with a compiled plan in front of what executors write if the messages need one: it is made for
+the first messages of the job's topics, and whatever other messages need goes record by record on executors, with the
+same result. Thread: that of a run's job; nothing here runs a job of Spark.
 """
 
 from __future__ import annotations

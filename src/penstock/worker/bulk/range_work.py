@@ -1,9 +1,8 @@
 """The part of a bulk sink that runs on Spark's executors: a range is fetched, converted, and written by the task.
 
-Main types: ``RangeWork``, the function of ``mapInArrow``, which gets numbers of ranges; ``RangeAnswer``, its result for
-each. Messages become frames through the classes that the worker uses, and failed messages are reported from here. A
-Python worker has no session: where messages need a compiled plan, it is between two of them, and ``RangeFetch`` reads
-for it (``range_plan``). Messages that the plan was not made for go through its steps record by record.
+Messages become frames through the classes that the worker uses, and failed messages are reported from here. A Python
+worker has no session: where messages need a compiled plan, it is between ``RangeFetch`` and ``RangeWork``. Messages
+that the plan was not made for go through its steps record by record.
 
 Thread: the main thread of a Python worker of Spark.
 """

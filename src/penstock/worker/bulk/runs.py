@@ -1,17 +1,9 @@
 """Runs of bulk work: their names, markers and decisions, without I/O.
 
-Main types: ``RunKey`` (which run), ``Marker`` (the progress of one Spark partition), ``RunPlan`` (the plan that the run
-began with), ``Markers`` (all markers of a topic, folded from its records). Main functions: ``beginning`` (a run
-continues after its markers, or starts over), ``part_ends`` (when a transaction is full), ``told`` (progress).
-``Failure`` is the failure of an attempt on an executor, encoded in the text of the exception that Spark passes on
-(``AttemptFailedException``); ``is_final`` decides if another attempt ends the same way. ``Skipping`` leaves out the
-rows that a partition has written before, and detects a query that returns different rows.
-
-The topic is Penstock's own. Kafka Connect in Java knows nothing of it, and neither config, offset nor status topic has
-anything of bulk work in it but source offsets. Invariant 5.
-
-Thread: values; ``Markers``: any.
-
+A run continues after its markers, or starts over (``beginning``); ``Skipping`` leaves out the rows that a partition has
+written before, and detects a query that returns different rows. ``Failure`` is the failure of an attempt on an
+executor, encoded in the text of the exception that Spark passes on. The topic of markers is Penstock's own: Kafka
+Connect in Java knows nothing of it. Invariant 5. Thread: values; ``Markers``: any.
 """
 
 from __future__ import annotations

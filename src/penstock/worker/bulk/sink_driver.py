@@ -1,11 +1,8 @@
 """A bulk sink task as the worker's loop sees it: a sink task that is put nothing, and works by the clock.
 
-Main types: ``BulkSinkDriver``, around the user's ``BulkSinkTask``; ``BulkSinkServices``, its services; ``Around``, the
-services of its runner. Messages are fetched on executors (``range_work``). The task's own consumer holds the
-partitions, which are all paused, so that rebalances, commits, pauses and the lag work as for every sink.
-
-The task's ``commit`` comes between a job and the commit of its offsets. Work that is lost before that is done again,
-and does not count.
+Messages are fetched on executors (``range_work``). The task's own consumer holds the partitions, which are all paused,
+so that rebalances, commits, pauses and the lag work as for every sink. The task's ``commit`` comes between a job and
+the commit of its offsets; work that is lost before that is done again, and does not count.
 
 Threads: the task's; ``abandon`` any. ``bulk-<id>``, owned here, has the job.
 """

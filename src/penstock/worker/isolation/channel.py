@@ -1,12 +1,10 @@
 """Calls between a worker and the process of a task, in both directions at once over one socket.
 
-Main type: ``Channel``. Each thread that calls has its *lane*: on the other side one thread serves it, and the waiting
-thread serves the calls back. So a task's methods keep to their threads, and ``stop`` reaches a task whose ``poll``
-blocks. ``HandedOverObjects`` numbers the objects that a task has handed over, the same on both sides, so that a number
-names an object without sending it again.
+Each thread that calls has its *lane*: on the other side one thread serves it, and the waiting thread serves the calls
+back. So a task's methods keep to their threads, and ``stop`` reaches a task whose ``poll`` blocks.
 
-Thread: ``call`` and ``notify`` from any; one thread runs ``read``; a thread for each lane of the other side, or one for
-all of them. Of a ``HandedOverObjects`` one adds, one asks.
+Thread: ``call`` and ``notify`` from any; one thread reads; a thread for each lane of the other side, or one for all of
+them. Of a ``HandedOverObjects`` one adds, one asks.
 """
 
 from __future__ import annotations

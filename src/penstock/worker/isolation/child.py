@@ -1,13 +1,12 @@
 """The process of a task: holds the author's task, and calls it as the worker asks.
 
-Run as ``python -m penstock.worker.isolation.child SOCKET PIPE``, two file descriptors. The output of the author's code
-goes to the process's output, which the worker reads. The process ends when the worker closes the socket, and the kernel
-kills it and its group when the other end of the pipe is closed: the worker is gone then, and a loop in native code may
-hold the interpreter.
+Run as ``python -m penstock.worker.isolation.child SOCKET PIPE``, two file descriptors. Each request of the task goes to
+the worker's own contexts, so their rules and errors are the same. The process ends when the worker closes the socket,
+and the kernel kills it and its group when the other end of the pipe is closed: a loop in native code may hold the
+interpreter.
 
-Main function: ``main``. Main types: ``ChildSourceTaskContext`` and ``ChildSinkTaskContext`` pass each request of the
-task on to the worker, whose own contexts answer, so their rules and errors are the same. Threads: the main one waits
-for the end; one reads the socket; each thread of the worker that calls has a thread here."""
+Threads: the main one waits for the end; one reads the socket; each thread of the worker that calls has a thread here.
+"""
 
 from __future__ import annotations
 

@@ -1,12 +1,9 @@
 """The process of one task: starts it, calls it, ends it and reports its end.
 
-Main type: ``TaskProcess``. Main function: ``isolated``, makes the proxy of a task's class for the runners. The proxy
-overrides the hooks that the class overrides and no others, so that a runner treats it like the task; each method waits
-for its answer. ``initialize`` starts the process: a task that rests from the beginning has none.
-
-It is a new Python process, not a fork: the worker has threads, a JVM and a Kafka client.
-Settings cross over the socket; its command line and environment have none of them. It ends with the worker in every
-case: the kernel kills it when the other end of a pipe is closed (see ``child``).
+``isolated`` makes the proxy of a task's class for the runners. It overrides the hooks that the class overrides and no
+others, so that a runner treats it like the task; each method waits for its answer. ``initialize`` starts a new Python
+process, not a fork: the worker has threads, a JVM and a Kafka client. Settings cross over the socket; command line and
+environment hold none. The kernel kills it when the other end of a pipe is closed (see ``child``).
 
 Threads: ``call`` from any; ``isolated-<task>`` reads answers and waits for the end, ``output-<task>`` reads what the
 process prints, ``calls-shared`` serves the calls of threads that the author's code started.

@@ -22,13 +22,7 @@ from penstock.config import ConfigDef
 from penstock.data import Struct
 from penstock.errors import ConnectException
 from penstock.kafka.consumer.sampler import SampledMessage
-from penstock.pipeline.batch.batches import (
-    CONSUMED_SCHEMA,
-    PipelineSpec,
-    RecordError,
-    Stage,
-    TransformStage,
-)
+from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, PipelineSpec, RecordError, Stage, TransformStage
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.batch.source.path import SourcePipeline
 from penstock.pipeline.plan.jobs import SparkJobs

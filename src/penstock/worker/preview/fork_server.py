@@ -1,18 +1,13 @@
 """A process that makes the processes which read sources for previews: forked, each is there in milliseconds.
 
-A Python process of its own for each preview would spend half a second of CPU on importing the same modules, which
-connectors that run would have to do without. This one imports them once, at a low priority that its children inherit.
-A child reads the first records of a source connector, so that one that blocks can be ended; nothing is committed.
+A Python process of its own for each preview would spend half a second of CPU on importing the same modules. This one
+imports them once, at a low priority that its children inherit. A child reads the first records of a source connector,
+so that one that blocks can be ended; nothing is committed.
 
 Run as ``python -m penstock.worker.preview.fork_server FD`` with a socket on FD. Commands and answers are JSON:
 ``{"fork": true}`` with two files, the request and the pipe for the records, is answered by ``{"pid": ...}``;
-``{"end": pid}`` ends that process and all of its group, and is answered with ``{"cpu_s": ...}`` when it is gone. The
-server ends, and its children with it, when the other side closes the socket, and after some time without a command.
-A child pickles its result onto its pipe: ``("records", list)``, ``("frame", table and schemas)``,
-``("error", text)``.
-
-Main functions: ``main``; ``answer`` in a child. Thread: each process's main thread; the worker's side is
-``penstock.worker.preview.previewer``.
+``{"end": pid}`` ends that process and its group, and is answered with ``{"cpu_s": ...}``. A child pickles its result:
+``("records", list)``, ``("frame", table and schemas)``, ``("error", text)``. The worker's side is ``SourceReaders``.
 """
 
 from __future__ import annotations

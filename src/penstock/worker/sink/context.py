@@ -1,13 +1,9 @@
 """The context of a sink task: its requests, which are kept until the loop takes them, and its reports of bad records.
 
-Main types: ``WorkerSinkTaskContext``, whose requests the loop takes with the ``take_*`` methods; ``ClockCalls``, the
-timed calls of ``context.every``: when one is due is decided here, and ``SinkPut`` makes it; ``ErrantRecords``, the
-errant record reporter of KIP-610, with ``DeliveredMessages``, which finds the original bytes of a delivered record.
-
 Owning thread: the task's, except where ``penstock.api.SinkTaskContext`` says otherwise; ``report`` and ``find`` may be
 called from any thread.
 
-Source: ``WorkerSinkTaskContext`` and ``WorkerErrantRecordReporter``; KIP-275 for ``is_closing``.
+Source: ``WorkerSinkTaskContext`` and ``WorkerErrantRecordReporter``; KIP-275 for ``is_closing``, KIP-610 for reports.
 """
 
 from __future__ import annotations

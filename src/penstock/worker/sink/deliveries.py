@@ -552,9 +552,7 @@ class SinkCommitter:
         return returned
 
     def _to_commit(
-        self,
-        returned: Mapping[TopicPartition, OffsetAndMetadata],
-        asked: Mapping[TopicPartition, OffsetAndMetadata],
+        self, returned: Mapping[TopicPartition, OffsetAndMetadata], asked: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> dict[TopicPartition, OffsetAndMetadata] | None:
         """Returns the offsets to send, or None if there is nothing new."""
         if not returned:

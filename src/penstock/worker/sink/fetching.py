@@ -1,25 +1,15 @@
 """Two more threads of a sink task: one fetches (and owns the consumer), one converts (and owns the pipeline).
 
-Main types: ``SinkFetcher`` and ``SinkConverter``, the threads; ``MessageConverter`` converts a batch, and tries records
-with retriable errors again; ``SinkPauses`` decides which partitions are fetched: none while the connector is paused or
-a batch waits for its retry, otherwise all that the task itself has not paused. ``PartitionHolders`` (one for all tasks
-of a worker) and ``Holder`` (one task of a group): the next task opens a partition only after the one before has closed
-it.
+Rebalance callbacks run inside a fetch: they hand over to the task's thread and wait for its answer, serving its
+consumer calls (a commit, a seek) meanwhile. So user code runs on the task's thread only, and the group waits for
+``open``, ``pre_commit`` and ``close`` as with a Java worker. Fetching stops while the task's thread does not come
+round: a task stuck in ``put`` loses its partitions after ``max.poll.interval.ms``.
 
-Only the fetch thread uses the consumer. Rebalance callbacks run there too, inside a fetch: they hand over to
-the task's thread and wait for its answer, serving its consumer calls (a commit, a seek) meanwhile. So user code runs on
-the task's thread only, and the group waits for ``open``, ``pre_commit`` and ``close`` as with a Java worker. Fetching
-stops while the task's thread does not come round: a task stuck in ``put`` loses its partitions after
-``max.poll.interval.ms``, which lets another task take over.
+librdkafka joins a group again by itself when it notices new partitions, even while its owner is still closing the
+revoked ones; the coordinator then assigns these to another member. A task of this worker (``Holder``) waits here for
+their close, unless the other task has not polled for ``max.poll.interval.ms`` and may never return.
 
-A member that gives partitions back keeps the group's coordinator waiting until it joins again. But librdkafka joins
-again by itself when it notices new partitions or topics, even while its owner is still closing the revoked partitions.
-The coordinator then regards them as closed, and assigns them to another member. If that member is a task of this
-worker, it waits here for the close. It does not wait for a task that has not polled for ``max.poll.interval.ms``: that
-task has left the group, and may never return.
-
-Owning thread: both threads belong to the sink task runner, which starts and joins them; ``SinkPauses`` belongs to the
-task's thread. ``Holder``: any; one lock guards everything.
+``SinkPauses`` belongs to the task's thread; ``Holder``: any.
 
 Source: ``WorkerSinkTask`` (``pauseAll``, ``resumeAll``), ``WorkerSinkTaskContext`` (``pausedPartitions``); KIP-275:
 `open` of a partition comes after the `close` before it.

@@ -1,20 +1,14 @@
 """The shared state of the three threads of a sink task: fetched and converted batches, events, calls for the consumer.
 
-Main types: ``SinkStages`` (the only object that all three threads share), ``ConvertedBatch`` (an item of the second
-queue; the first has ``FetchedChunk``), ``Assigned``, ``Revoked``, ``Lost``, ``CommitAnswered`` and ``StageFailed`` (the
-events for the task's thread), ``SinkCounts`` (plain counters, which metrics read).
-
 ::
 
     fetch thread --FetchedChunk--> conversion thread --ConvertedBatch--> task thread
          \\______________________________ events ___________________________/
           <____________________________ consumer calls ____________________/
 
-Both queues are bounded, by records and bytes before the conversion, and by batches and bytes after it. All tasks
-together also share a limit before the conversion. One lock guards everything; a batch takes a few operations, so there
-is no contention.
-
-Owning thread: any, see the methods.
+Both queues are bounded, by records and bytes before the conversion, and by batches and bytes after it; all tasks
+together share a limit before the conversion. One lock guards everything; a batch takes a few operations, so there is no
+contention. Owning thread: any, see the methods.
 """
 
 from __future__ import annotations

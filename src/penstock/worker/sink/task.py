@@ -1,15 +1,8 @@
 """A sink task with its threads: fetching, conversion and ``put`` overlap.
 
-Main types: ``SinkTaskRunner``, and ``SinkServices``: the services that only sinks use.
-
-Threads, all started and joined from here:
-
-- ``task-<id>``: runs ``SinkLoop`` and all user code: ``start``, ``open``, ``put``, ``flush``, ``pre_commit``,
-  ``close``, ``stop``.
-- ``fetch-<id>``: owns the consumer. The client needs regular polls to stay in its group, and its callbacks
-  run inside them; with a thread of its own the next batch is fetched while the task writes the last one. Rebalances
-  hand over to the task's thread and wait (``fetching``).
-- ``convert-<id>``: owns the pipeline, so that Spark works on one batch while the task writes the one before.
+``task-<id>`` runs ``SinkLoop`` and all user code. ``fetch-<id>`` owns the consumer: the client needs regular polls to
+stay in its group, and the next batch is fetched while the task writes the last one. ``convert-<id>`` owns the pipeline,
+so that Spark works on one batch while the task writes the one before. All are started and joined from here.
 
 Source: ``WorkerSinkTask`` of Kafka Connect.
 """
@@ -75,22 +68,6 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
         services: The worker's services. Their probe is called at ``sink.started``, ``sink.after_put`` (before the
             offsets of the batch count as delivered), ``sink.closing`` and ``sink.closed`` (before and after the last
             commit of partitions that go away).
-
-    Example::
-
-        runner = SinkTaskRunner(
-            TaskSpec(ConnectorTaskId("files", 0), FileStreamSinkTask(), task_config, lambda: worker.resolve(raw)),
-            TaskServices(report, TaskSession("files-0", runtime), error_handler),
-            SinkServices(
-                SinkPipeline(runtime, pipeline_spec),
-                RecordConsumer(client_settings, name="files task 0"),
-                Subscription.of(["orders"]),
-                make_reporters=lambda counts: [LogReporter("files-0", counts, include_messages=True)],
-            ),
-        )
-        runner.start()
-        runner.stop()
-        runner.join(5.0) or runner.cancel()
     """
 
     _retry_reason = "sink_retry"
@@ -201,13 +178,7 @@ class SinkTaskRunner(TaskEngine[AnySinkTask]):
                 )
             )
         committer = SinkCommitter(
-            spec,
-            context,
-            partitions,
-            stages,
-            self.commits,
-            reporters=self._reporters,
-            probe=self._services.probe,
+            spec, context, partitions, stages, self.commits, reporters=self._reporters, probe=self._services.probe
         )
         loop = SinkLoop(
             spec,

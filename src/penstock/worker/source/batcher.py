@@ -1,10 +1,7 @@
-"""The queues of a source task between its polls and Spark.
+"""The queue of a source task between its polls and Spark: joins polls while Spark is busy.
 
-Main types: `Batcher` (task thread -> conversion thread: joins polls while Spark is busy, never waits for more when it
-is free) and `TakenBatch` (the batch that it returns). `empty_poll_delay_s` paces a ``poll`` that returns nothing
-without waiting. `join_frames` makes one frame of several: a columnar task that follows a file returns one frame for
-every few appended lines. With a Spark job for each frame the task could not keep up with a writer that appends often;
-joined frames cost one job.
+A columnar task that follows a file returns one frame for every few appended lines. With a Spark job for each frame the
+task could not keep up with a writer that appends often; joined frames cost one job.
 
 Thread: one thread puts, one takes; see `BoundedQueue`.
 """

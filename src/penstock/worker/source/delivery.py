@@ -407,11 +407,11 @@ class SourceDelivery:
         self._topics = topics
         self._errors = errors
         self._committer = committer
-        self._submitted = committer.submitted
-        self._hooks = committer.hooks
+        self.submitted = committer.submitted
+        self.hooks = committer.hooks
         self._fail = fail
         self._probe = probe
-        self._note_topics = note_topics
+        self.note_topics = note_topics
 
     def deliver(self, outgoing: Outgoing) -> None:
         """Send one batch; batches come in the order of polls.
@@ -435,8 +435,8 @@ class SourceDelivery:
             topics = _topics(outgoing)
             self._refuse_own(topics)
             self._topics.ensure(topics)
-        self._hooks.add(source, submission)
-        self._submitted.add(submission, outgoing.settled)
+        self.hooks.add(source, submission)
+        self.submitted.add(submission, outgoing.settled)
         if outgoing.settled or not sends:
             self._committer.settled()
         if sends:
@@ -444,7 +444,7 @@ class SourceDelivery:
             self._probe(AFTER_SEND_BEFORE_ACK)
         if outgoing.moved:
             # Invariant 1: after the batch, and so after all records of these source partitions.
-            self._submitted.add(Submission.of_moves(outgoing.moved, partition_identity))
+            self.submitted.add(Submission.of_moves(outgoing.moved, partition_identity))
             self._committer.settled()
 
     def _refuse_own(self, topics: Sequence[str]) -> None:
@@ -456,75 +456,12 @@ class SourceDelivery:
                 "the connector"
             )
 
-    def note(self, outgoing: Outgoing, chunk: tuple[int, int], failures: Sequence[FailedDelivery]) -> None:
-        """Notes the topics of the rows of a chunk that Kafka has. Thread: the producer's."""
-        first, end = chunk
-        if len(failures) == end - first:
-            return
-        column = outgoing.batch.table.column("topic")
-        if outgoing.batch.topic is not None:
-            self._note_topics([outgoing.batch.topic])
-        elif failures or outgoing.rows is not None:
-            failed = {failure.row for failure in failures}
-            self._note_topics(
-                _distinct(column.take([row for row in _rows_sent(outgoing, *chunk) if row not in failed]))
-            )
-        else:
-            self._note_topics(_distinct(column.slice(first, end - first)))
-
-    def arrived(
-        self,
-        outgoing: Outgoing,
-        submission: Submission,
-        chunk: tuple[int, int],
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        """A chunk of a batch has its answers. Thread: the producer's."""
-        first, end = chunk
-        sent = end - first - (bisect_left(outgoing.settled, end) - bisect_left(outgoing.settled, first))
-        # Invariant 1: a row that Kafka refused settles only when that is tolerated.
-        lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
-        self._hooks.acknowledged(submission, sent - len(failures), metadata)
-        if lost:
-            self._submitted.settle_rows(submission, [row for row in range(first, end) if row not in lost])
-        else:
-            self._submitted.settle_range(submission, first, end)
-        self.records_written += sent - len(failures)
+    def arrived(self, written: int) -> None:
+        """Counts rows that Kafka has stored, and tells the committer. Thread: the producer's."""
+        self.records_written += written
         self._committer.settled()
 
-    def arrived_spread(
-        self,
-        outgoing: Outgoing,
-        submission: Submission,
-        left: Counter[int],
-        chunk: tuple[int, int],
-        failures: Sequence[FailedDelivery],
-        metadata: Mapping[int, RecordMetadata] | None,
-    ) -> None:
-        """The same if a record became several rows: the last of them settles the record, and then the task's hook is
-        called.
-
-        Args:
-            left: The number of rows of each record in flight.
-        """
-        lost = {failed.row for failed in failures if not self._tolerated(outgoing, failed)}
-        done: list[int] = []
-        sent = _rows_sent(outgoing, *chunk)
-        for row in sent:
-            record = outgoing.record_of(row)
-            # A lost row is never counted down, so its record is never settled.
-            left[record] -= row not in lost
-            if not left[record]:
-                done.append(record)
-                del left[record]
-        placed = {outgoing.record_of(row): place for row, place in (metadata or {}).items()}
-        self._hooks.acknowledged(submission, len(done), placed)
-        self._submitted.settle_rows(submission, done)
-        self.records_written += len(sent) - len(failures)
-        self._committer.settled()
-
-    def _tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
+    def tolerated(self, outgoing: Outgoing, failed: FailedDelivery) -> bool:
         """Report a record that Kafka refused; True if the task continues without it."""
         if failed.java_name in _OF_TRANSACTIONS:
             # Nothing is wrong with the record, and its transaction cannot be committed.
@@ -566,7 +503,7 @@ class SourceDelivery:
 
 
 class _BatchReceipts:
-    """Passes the answers for one batch on, with the batch they are about."""
+    """The answers for one batch. Thread: the producer's."""
 
     __slots__ = ("_delivery", "_left", "_outgoing", "_submission")
 
@@ -580,18 +517,60 @@ class _BatchReceipts:
             self._left = Counter(map(outgoing.record_of, _rows_sent(outgoing)))
 
     def delivered(
+        self, first: int, end: int, failures: Sequence[FailedDelivery], metadata: Mapping[int, RecordMetadata] | None
+    ) -> None:
+        """A chunk of the batch has its answers."""
+        delivery, outgoing = self._delivery, self._outgoing
+        if len(failures) < end - first:
+            delivery.note_topics(self._topics(first, end, failures))
+        # Invariant 1: a row that Kafka refused settles only when that is tolerated.
+        lost = {failed.row for failed in failures if not delivery.tolerated(outgoing, failed)}
+        if self._left is not None:
+            self._settle_records(self._left, first, end, len(failures), lost, metadata)
+            return
+        sent = end - first - (bisect_left(outgoing.settled, end) - bisect_left(outgoing.settled, first))
+        delivery.hooks.acknowledged(self._submission, sent - len(failures), metadata)
+        if lost:
+            delivery.submitted.settle_rows(self._submission, [row for row in range(first, end) if row not in lost])
+        else:
+            delivery.submitted.settle_range(self._submission, first, end)
+        delivery.arrived(sent - len(failures))
+
+    def _settle_records(
         self,
+        left: Counter[int],
         first: int,
         end: int,
-        failures: Sequence[FailedDelivery],
+        failed: int,
+        lost: set[int],
         metadata: Mapping[int, RecordMetadata] | None,
     ) -> None:
-        outgoing, submission, chunk = self._outgoing, self._submission, (first, end)
-        self._delivery.note(outgoing, chunk, failures)
-        if self._left is None:
-            self._delivery.arrived(outgoing, submission, chunk, failures, metadata)
-        else:
-            self._delivery.arrived_spread(outgoing, submission, self._left, chunk, failures, metadata)
+        """The same if a record became several rows: the last of them settles it, and then its hook is called."""
+        outgoing = self._outgoing
+        done: list[int] = []
+        sent = _rows_sent(outgoing, first, end)
+        for row in sent:
+            record = outgoing.record_of(row)
+            # A lost row is never counted down, so its record is never settled.
+            left[record] -= row not in lost
+            if not left[record]:
+                done.append(record)
+                del left[record]
+        placed = {outgoing.record_of(row): place for row, place in (metadata or {}).items()}
+        self._delivery.hooks.acknowledged(self._submission, len(done), placed)
+        self._delivery.submitted.settle_rows(self._submission, done)
+        self._delivery.arrived(len(sent) - failed)
+
+    def _topics(self, first: int, end: int, failures: Sequence[FailedDelivery]) -> list[str]:
+        """The topics of the rows of a chunk that Kafka has."""
+        outgoing = self._outgoing
+        if outgoing.batch.topic is not None:
+            return [outgoing.batch.topic]
+        column = outgoing.batch.table.column("topic")
+        if not failures and outgoing.rows is None:
+            return _distinct(column.slice(first, end - first))
+        failed = {failure.row for failure in failures}
+        return _distinct(column.take([row for row in _rows_sent(outgoing, first, end) if row not in failed]))
 
 
 def _rows_sent(outgoing: Outgoing, first: int = 0, end: int | None = None) -> list[int]:

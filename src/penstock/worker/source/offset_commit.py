@@ -1,19 +1,13 @@
 """Commits the delivered records of a source task: calls the task's hooks and commits its source offsets.
 
-Main types: `Committer`. Only the committer differs between at-least-once and exactly-once; polls, conversion, delivery,
-hooks and tolerance are the same. `OffsetCommitter` writes offsets after Kafka has acknowledged their records, one for
-each task, on its own schedule, so that a slow store or a slow ``commit`` hook delays no other task;
-`TransactionCommitter` (``exactly_once``) writes both in one transaction.
-
-`CommitHooks` calls the task's hooks for records that are done, and after commits: ``commit_record``,
-``record_acknowledged``, ``commit_batch`` and ``commit``. Only hooks that the task overrides are called.
-The calls come in the order of the polled records: a record that is done early waits for the records before it, so
-everything up to the last call's record is done.
+`OffsetCommitter` writes offsets after Kafka has acknowledged their records, on a schedule of the task's own, so that a
+slow store or a slow ``commit`` hook delays no other task. `CommitHooks` calls only hooks that the task overrides, in
+the order of the polled records: a record that is done early waits for the records before it.
 
 Thread: `begin` and `finish` belong to the task's thread, `settled` to the thread that settles rows, `cancel` and the
-properties to any, the rest to the delivery thread. One commit at a time: the other thread waits. Hooks are called on
-the producer's thread, or on the task's delivery thread for batches that send nothing, and with exactly-once always on
-the delivery thread; never two at a time for one task, but at the same time as ``poll``.
+properties to any, the rest to the delivery thread. Hooks are called on the producer's thread, on the delivery thread
+for batches that send nothing, and with exactly-once always there; never two at a time, but at the same time as
+``poll``.
 
 Source: WorkerSourceTask (commitOffsets), SourceTaskOffsetCommitter, AbstractWorkerSourceTask (recordSent,
 recordDropped) and ExactlyOnceWorkerSourceTask of Kafka Connect; KIP-416.

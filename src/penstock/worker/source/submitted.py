@@ -1,20 +1,12 @@
 """The source offsets that are safe to commit: acknowledged by Kafka without a gap, per source partition.
 
-Main types: `Moves` (positions that moved without a record, which count after the records of the poll in which the task
-reported them, since only the task knows their order within the poll), `Submission` (one batch on its way to Kafka and
-which of its rows are settled), `SubmittedOffsets` (all batches of one task, in the order they were polled) and
-`FramePart` (a batch that is not the whole frame).
-
 A row is settled when Kafka acknowledged it, a transform dropped it, or it failed and was skipped: all three advance the
 offset. A row that failed with ``errors.tolerance=none`` is never settled, so neither its offset nor a later one of its
 source partition is ever committed; other source partitions continue. With exactly-once the offsets of all rows go into
-the transaction of these rows (`SubmittedOffsets.take_all`).
+the transaction of these rows. Positions that moved without a record (`Moves`) count after the records of their poll.
 
-Pure: no I/O, no clock. Settling a chunk of rows is one slice assignment, and finding the first gap is one search in a
-    byte array.
-
-Thread: the task's delivery thread adds batches, the producer's thread settles rows, the task thread may take the
-committable offsets; one lock guards everything.
+Pure: no I/O, no clock. Settling rows is one slice assignment, finding the first gap one search in a byte array. Any
+thread; one lock guards everything.
 
 Source: org.apache.kafka.connect.runtime.SubmittedRecords; KIP-416 and KIP-910 for dropped records.
 """

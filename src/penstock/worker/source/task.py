@@ -1,27 +1,11 @@
 """Runs one source task: poll, convert, send, commit, until stop.
 
-Main type: `SourceTaskRunner`, which works with `SourceServices`. `Poller` makes one call of ``poll``, during which the
-task has a `RunnerSourceTaskContext`. Building one starts nothing:
-
-    runner = SourceTaskRunner(
-        TaskSpec(ConnectorTaskId("orders", 0), task, task_config, read_config, offset_flush_timeout_s=5.0),
-        TaskServices(report, TaskSession("orders-0", runtime), error_handler, close=admin.close),
-        SourceServices(
-            pipeline=SourcePipeline(runtime, spec),
-            producer=ColumnProducer(settings, name="orders-0", connector="orders", task=0),
-            topics=TopicCreator("orders-0", plan_of(rules), admin),
-            committer=OffsetCommitter(CommitHooks(task), OffsetWriter(store, "orders"), ...),
-            offset_reader=OffsetReader(store, "orders"),
-        ),
-    )
-
 The `Committer` decides when delivered records count: at-least-once and exactly-once differ only there.
 
-Threads, owned by the runner and named ``task-<id>``, ``convert-<id>``, ``delivery-<id>`` (the producer has one more):
-- task: the user's ``initialize``, ``start``, ``poll`` and ``stop``; at the end it waits for the other two.
-- convert: takes polled batches, runs them through Spark, handles failed records.
-- delivery: creates topics, sends, and commits offsets on the task's own schedule, with the user's ``commit``.
-``wakeup`` is called on a short-lived thread ``wakeup-<id>``, and so is ``stop`` if ``poll`` does not return.
+Threads, owned by the runner: ``task-<id>`` makes the user's ``initialize``, ``start``, ``poll`` and ``stop``;
+``convert-<id>`` runs polled batches through Spark and handles failed records; ``delivery-<id>`` creates topics, sends,
+and commits offsets on the task's own schedule, with the user's ``commit``; ``wakeup-<id>`` calls ``wakeup``, and
+``stop`` if ``poll`` does not return.
 
 Source: AbstractWorkerSourceTask, WorkerSourceTask and WorkerSourceTaskContext of Kafka Connect.
 """
@@ -244,7 +228,7 @@ _GIVE_UP_S = 1.0
 
 
 class SourceTaskRunner(TaskEngine[SourceTask]):
-    """One source task, from start to end. See the module for an example and the threads."""
+    """One source task, from start to end. See the module for the threads."""
 
     _retry_reason = "source_retry"
 
@@ -380,10 +364,7 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         if not self._commit_polled(()):
             return
         done = engine.run(
-            frame,
-            self._source.offset_reader,
-            lambda: self._life.paused or self._life.is_ending,
-            self._set_progress,
+            frame, self._source.offset_reader, lambda: self._life.paused or self._life.is_ending, self._set_progress
         )
         if done is None:
             return

@@ -1,11 +1,8 @@
 """The ends of a source task's transactions, and the requests of the task itself for them.
 
-Main types: ``PartEnd`` (how a part of polled records ends), ``Boundaries`` (decides the action there by
-``transaction.boundary``), ``BoundaryAction`` (the actions). Main function: ``whole_polls``. Pure: no I/O, the clock is
-an argument. ``TransactionRequests`` is the `TransactionContext` of a task with ``transaction.boundary=connector``: it
-cuts polled records where the task asked for it.
+Pure: no I/O, the clock is an argument. Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; its
+``cut`` is called on the task's thread.
 
-Thread: the task's delivery thread. Any may ask a ``TransactionRequests``; `cut` is called on the task's thread.
 Source: KIP-618; ExactlyOnceWorkerSourceTask.TransactionBoundaryManager and WorkerTransactionContext of Kafka Connect.
 """
 

@@ -1,20 +1,16 @@
 """The bounded queue between two threads of a task, source or sink, and the batches that Spark takes from it at once.
 
-Main types: `BoundedQueue`, within `BatchLimits`. A full one makes the thread before it wait, up to the one that polls
-or fetches, and says so (``back_pressure``). `SharedLoad`, one for all tasks of a worker, limits their work in progress
-together: work ahead helps a single task, but only costs memory for many.
+A full queue makes the thread before it wait, up to the one that polls or fetches (``back_pressure``). `SharedLoad`, one
+for all tasks of a worker, limits their work in progress: work ahead helps a single task, but only costs memory for
+many.
 
-A batch does not keep both cores busy from its beginning to its end: one thread plans it, sends it to the JVM and
-receives it. So the next batch begins while one is in progress (`OverlappingBatches`), as soon as the supplier of
-batches (``poll``, or the fetching of messages) has to wait for it. While the supplier does not wait, a batch ends
-before the
-next is taken: overlapping would only make small batches more and slower. Other tasks that keep the cores busy also
-prevent it. Batches that only wait for a shared job are begun side by side, up to eight: the more of them there are, the
-fewer jobs run.
+A batch does not keep both cores busy from its beginning to its end, so the next one begins while one is in progress
+(`OverlappingBatches`), if the supplier of batches would have to wait, and no other task keeps the cores busy. Batches
+that only wait for a shared job are begun side by side: the more of them there are, the fewer jobs run.
 
 Thread: one thread puts, one takes; `close`, `discard` and `end_at` come from any thread. `SharedLoad`: any. `next` and
-`close` of `OverlappingBatches` belong to the task's pipeline thread; the jobs of batches run on threads
-``spark-<task>`` of its own, which start when they are first needed."""
+`close` of `OverlappingBatches` belong to the task's pipeline thread; jobs run on threads ``spark-<task>`` of its own.
+"""
 
 from __future__ import annotations
 

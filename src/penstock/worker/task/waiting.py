@@ -356,11 +356,7 @@ class OffsetsHeldUp:
             )
         told = because(REASON if held_up is not None else "broker").because(held_up or str(error))
         self._standstill = stands_still(
-            task_owner(self._task),
-            told.reason,
-            told.text,
-            details=told.to_json(),
-            connector=self._task.connector,
+            task_owner(self._task), told.reason, told.text, details=told.to_json(), connector=self._task.connector
         )
 
     def goes_on(self) -> None:
