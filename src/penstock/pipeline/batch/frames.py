@@ -37,7 +37,7 @@ from penstock.pipeline.plan.chain import GroupOutcome, collectable
 from penstock.pipeline.plan.frame_values import variant_of
 from penstock.pipeline.plan.isolated_jobs import in_parts, what_was_lost
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.step import Shape, Side, SideName
+from penstock.pipeline.plan.step import SIDES, Shape, Side, SideName
 from penstock.pipeline.spark.isolated_session import IsolatedSessionLostException, Loss
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
 _OTHERS: Final = {"topic": "string", "partition": "int", "timestamp": "bigint"}
 #: The name of the column with typed fields.
 TYPED: Final = "__typed"
@@ -271,10 +270,10 @@ class _Plan:
     def __call__(self, data: DataFrame) -> tuple[DataFrame, Shape]:
         """Applies the transform; returns the frame and the shape of the result."""
         shape = self.shape
-        absent: dict[str, Column] = {side: F.lit(None).cast("variant") for side in _SIDES if shape.side(side).absent}
+        absent: dict[str, Column] = {side: F.lit(None).cast("variant") for side in SIDES if shape.side(side).absent}
         schemaless: dict[str, Column] = {
             side: variant_of(F.col(side), shape.side(side).carrier, shape.side(side).physical)
-            for side in _SIDES
+            for side in SIDES
             if not shape.side(side).absent and shape.side(side).schema is None and not shape.side(side).is_variant
         }
         data = data.withColumns({**absent, **schemaless, "dropped": F.lit(False), "error": F.lit(None).cast(_ERROR)})
@@ -285,7 +284,7 @@ class _Plan:
         chosen = [F.col("seq").cast("bigint").alias("seq")]
         chosen += [F.col(name).cast(kind).alias(name) for name, kind in _OTHERS.items()]
         chosen += [F.col("headers").cast(HEADERS_SPARK).alias("headers")]
-        for name, side in zip(_SIDES, (key, value), strict=True):
+        for name, side in zip(SIDES, (key, value), strict=True):
             if not side.absent:
                 chosen.append(collectable(F.col(name), side).alias(name))
         chosen += [F.col("dropped").cast("boolean").alias("dropped"), F.col("error").cast(_ERROR).alias("error")]

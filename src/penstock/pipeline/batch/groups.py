@@ -28,7 +28,7 @@ from penstock.data import Schema, Struct, Type
 from penstock.pipeline.batch.batches import Why
 from penstock.pipeline.columns.layout import bounded, holds_variant
 from penstock.pipeline.columns.records import to_arrow
-from penstock.pipeline.columns.sizes import exceeds
+from penstock.pipeline.columns.sizes import exceeds, has_length
 from penstock.pipeline.plan.chain import ShapeGroup, unchanged
 from penstock.pipeline.plan.map_structs import KINDS, object_array
 from penstock.pipeline.plan.step import NOTHING, SCHEMALESS, Shape, Side, SideName, Sorted, Split
@@ -177,13 +177,8 @@ def is_huge(table: pa.Table) -> bool:
     return table.nbytes > HUGE_BYTES and any(
         (pc.max(pc.binary_length(column)).as_py() or 0) > HUGE_BYTES
         for column in table.columns
-        if column.nbytes > HUGE_BYTES and _has_length(column.type)
+        if column.nbytes > HUGE_BYTES and has_length(column.type)
     )
-
-
-def _has_length(kind: pa.DataType) -> bool:
-    tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
-    return any(test(kind) for test in tests)
 
 
 def _huge_values(records: Sequence[ConnectRecord]) -> bool:

@@ -24,12 +24,12 @@ from penstock.data.text import to_java_text
 from penstock.errors import DataException, as_exception
 from penstock.pipeline.batch.batches import Failures, LazyColumns, Stage, Why
 from penstock.pipeline.batch.headers import headers_column, headers_of_column
-from penstock.pipeline.batch.segments import Classic, ColumnarSegment
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment, class_name
 from penstock.pipeline.batch.transfer import ShippedRecords
 from penstock.pipeline.columns.layout import default_physical, unbounded
 from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.plan.chain import GroupOutcome
-from penstock.pipeline.plan.step import ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
+from penstock.pipeline.plan.step import SIDES, ColumnConverter, ReadAtOnce, RowConverter, Side, SideName, WrittenAtOnce
 
 #: The minimum number of records of a topic and schema for a block; fewer are as fast one by one.
 MIN_AT_ONCE: Final = 64
@@ -99,11 +99,11 @@ def transformed(segment: ColumnarSegment, rows: Rows, failures: Failures) -> Row
 class OneSide:
     """The converter of keys or of values, for single records; ``stage`` and ``name`` are for errors."""
 
-    def __init__(self, side: SideName, converter: Converter, stage: str, name: str) -> None:
+    def __init__(self, side: SideName, converter: Converter) -> None:
         self._side = side
         self._converter = converter
-        self._stage = stage
-        self._name = name
+        self.stage = Stage.KEY_CONVERTER if side == "key" else Stage.VALUE_CONVERTER
+        self.name = class_name(converter)
 
     def written(self, rows: Rows, failures: Failures) -> pa.Array:
         """The bytes of some records, null for failed ones. Notes rows that a converter of a registry has written one by
@@ -222,7 +222,7 @@ class OneSide:
                 try:
                     one = self._bytes_of(record)
                 except BaseException as error:
-                    failures.raised(row, self._stage, self._name, as_exception(error))
+                    failures.raised(row, self.stage, self.name, as_exception(error))
             data.append(one)
         return pa.array(data, pa.binary())
 
@@ -231,7 +231,7 @@ class OneSide:
         schema, value = (record.key_schema, record.key) if of_keys else (record.value_schema, record.value)
         made: object = self._converter.from_connect_data(record.topic, schema, value, record.headers)
         if made is not None and not isinstance(made, (bytes, bytearray, memoryview)):
-            raise DataException(f"{self._name} must return bytes or None, got {type(made).__name__}")
+            raise DataException(f"{self.name} must return bytes or None, got {type(made).__name__}")
         return made if made is None else bytes(made)
 
     def texts(
@@ -245,7 +245,7 @@ class OneSide:
                 schema, value = self._converter.to_connect_data(topic, one, None)
                 text = None if value is None else java_text_of(value, schema)
             except BaseException as error:
-                failures.raised(row, self._stage, self._name, as_exception(error))
+                failures.raised(row, self.stage, self.name, as_exception(error))
             found.append(text)
         return pa.array(found, pa.string())
 
@@ -293,14 +293,14 @@ class OneSide:
 
     def note(self, failures: Failures, row: int, error: BaseException) -> None:
         """Notes that the message of a row could not be read, or its value has no type in Connect."""
-        failures.raised(row, self._stage, self._name, error)
+        failures.raised(row, self.stage, self.name, error)
 
     def read(self, record: SinkRecord, data: bytes | None, row: int, failures: Failures) -> bool:
         """Puts a converted message into a new record; returns True if it could be read."""
         try:
             schema, value = self._converter.to_connect_data(record.topic, data, record.headers)
         except BaseException as error:
-            failures.raised(row, self._stage, self._name, as_exception(error))
+            failures.raised(row, self.stage, self.name, as_exception(error))
             return False
         if self._side == "key":
             record.key_schema, record.key = schema, value
@@ -312,7 +312,6 @@ class OneSide:
 #: Returns the values of an attribute of all records, in their order; None for missing ones.
 Attributes: TypeAlias = Callable[[str], Sequence[Any]]
 
-_SIDES: tuple[SideName, SideName] = ("key", "value")
 _ROW: Final = itemgetter(0)
 #: The attribute of records for each of the other columns.
 _ATTRIBUTES: Final = {
@@ -359,7 +358,7 @@ def rows_of(
     They are not shared yet, so the job's changes of other columns are set in them.
     """
     rows = range(count) if outcome.rows is None else outcome.rows.tolist()
-    keys, values = (side_values(outcome, side, len(rows)) for side in _SIDES)
+    keys, values = (side_values(outcome, side, len(rows)) for side in SIDES)
     made = make(rows, keys, values)
     for name, attribute in _ATTRIBUTES.items():
         if name in outcome.columns:

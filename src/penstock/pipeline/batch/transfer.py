@@ -9,6 +9,7 @@ stream. A schema that many records of a batch share is sent once and is one obje
 from __future__ import annotations
 
 import builtins
+import sys
 import traceback
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
@@ -16,7 +17,7 @@ from dataclasses import dataclass, replace
 from itertools import repeat
 from operator import attrgetter, is_
 from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -28,12 +29,9 @@ from penstock.errors import ConnectException, RetriableException
 from penstock.pipeline.batch.groups import RecordGroup
 from penstock.pipeline.batch.headers import headers_of_column
 from penstock.pipeline.columns.layout import bounded, unbounded
-from penstock.pipeline.columns.records import from_arrow
+from penstock.pipeline.columns.records import from_arrow, table_bytes, table_of
 from penstock.pipeline.plan.chain import GroupOutcome
-from penstock.pipeline.plan.step import Shape, Side, SideName
-
-if TYPE_CHECKING:
-    from penstock.data import Schema
+from penstock.pipeline.plan.step import SIDES, Shape, Side
 
 _MOST_CAUSES: Final = 20
 _PLAIN: Final = (str, int, float, bool, bytes, type(None))
@@ -98,24 +96,6 @@ def rebuilt(crossed: CrossedError) -> BaseException:
     if isinstance(error, RetriableException):
         error.retry_after_s = crossed.retry_after_s
     return error.with_traceback(_trace(crossed.frames))
-
-
-def table_bytes(table: pa.Table) -> pa.Buffer:
-    """A table as an Arrow stream. Pickled, a slice would take the memory of the whole table with it."""
-    import pyarrow as pa
-
-    rows = pa.BufferOutputStream()
-    with pa.ipc.new_stream(rows, table.schema) as stream:
-        stream.write_table(table)
-    return rows.getvalue()
-
-
-def table_of(rows: pa.Buffer) -> pa.Table:
-    """The table of such a stream; its columns use the stream's memory."""
-    import pyarrow as pa
-
-    with pa.ipc.open_stream(rows) as stream:
-        return stream.read_all()
 
 
 def crossing_frame(
@@ -189,19 +169,12 @@ def _trace(frames: Sequence[tuple[str, int, str]]) -> TracebackType | None:
 
 def _frame(file: str, name: str) -> FrameType:
     code = compile("frame = frames()", file, "exec").replace(co_name=name, co_qualname=name)
-    scope: dict[str, Any] = {"frames": _caller}
+    scope: dict[str, Any] = {"frames": sys._getframe}
     exec(code, scope)
     frame: FrameType = scope.pop("frame")
     return frame
 
 
-def _caller() -> FrameType:
-    import sys
-
-    return sys._getframe(1)
-
-
-_SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
 #: The attributes of records besides keys, values and their schemas, by kind.
 _BESIDE: Final[Mapping[type[ConnectRecord], tuple[str, ...]]] = {
     kind: tuple(
@@ -308,7 +281,7 @@ class ShippedRecords:
         made: list[ConnectRecord] = [new(self.kind) for _ in repeat(None, rows)]
         given = dict(self.beside)
         if self.shape is not None:
-            for name in _SIDES:
+            for name in SIDES:
                 side = self.shape.side(name)
                 given[f"{name}_schema"] = Same(side.schema)
                 given[str(name)] = _side_values(side, self.columns.get(name))
@@ -394,7 +367,7 @@ def _part_of_outcome(
     kept = ~gone[places]
     if outcome.dropped is not None:
         kept &= ~outcome.dropped.fill_null(False).to_numpy().astype(bool)
-    columns: dict[str, pa.ChunkedArray] = {name: outcome.columns[name] for name in _SIDES if name in outcome.columns}
+    columns: dict[str, pa.ChunkedArray] = {name: outcome.columns[name] for name in SIDES if name in outcome.columns}
     changed = {name: outcome.columns[name] for name in _READERS if name in outcome.columns}
     if not kept.all():
         pick = pa.array(np.flatnonzero(kept))
@@ -462,8 +435,8 @@ def joined(parts: Sequence[ShippedRecords]) -> list[ShippedRecords]:
     alike: dict[Hashable, list[ShippedRecords]] = {}
     for part in parts:
         assert part.shape is not None
-        bare = part.shape.without_bounds(_SIDES)
-        sides = tuple(replace(bare.side(name), present=False) for name in _SIDES)
+        bare = part.shape.without_bounds(SIDES)
+        sides = tuple(replace(bare.side(name), present=False) for name in SIDES)
         types = tuple((name, column.type) for name, column in sorted(part.columns.items()))
         alike.setdefault((part.kind, sides, types), []).append(part)
     return [found[0] if len(found) == 1 else _one_of(found) for found in alike.values()]
@@ -484,7 +457,7 @@ def _one_of(parts: Sequence[ShippedRecords]) -> ShippedRecords:
 def _shape_of(parts: Sequence[ShippedRecords], shape: Shape, columns: Mapping[str, pa.ChunkedArray]) -> Shape:
     if all(part.shape == shape for part in parts):
         return shape
-    for name in _SIDES:
+    for name in SIDES:
         if name in columns:
             known = [part.shape.side(name) for part in parts if part.shape is not None]
             side = replace(

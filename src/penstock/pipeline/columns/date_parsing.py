@@ -109,7 +109,8 @@ def value_of_text(token: PatternToken, text: str) -> int:
         return int((low[0] in "pa" and kind == "G" and low[0] == "a") or low[0] == "p")
     if token.letter in "zZX":
         return zone_minutes(text)
-    return _adjusted(token, _int32(text.strip(" \t")))
+    adjusted: int = _adjusted(PLAIN, token, _int32(text.strip(" \t")))
+    return adjusted
 
 
 def _int32(text: str) -> int:
@@ -131,16 +132,17 @@ def _cut(number: int, places: int) -> int:
     return -whole if number < 0 else whole
 
 
-def _adjusted(token: PatternToken, number: int) -> int:
+def _adjusted(math: Arithmetic, token: PatternToken, number: Value) -> Value:
     match token.letter:
         case "M" | "L":
             return number - 1
         case "k":
-            return 0 if number == 24 else number
+            return math.choose(number == 24, math.number(0), number)
         case "h":
-            return 0 if number == 12 else number
+            return math.choose(number == 12, math.number(0), number)
         case "u":
-            return 1 if number == 7 else number + 1 if 1 <= number <= 6 else number
+            other = math.choose((number >= 1) & (number <= 6), number + 1, number)
+            return math.choose(number == 7, math.number(1), other)
         case _:
             return number
 
@@ -157,7 +159,8 @@ def value_of_column(token: PatternToken, text: Column) -> Column:
         return F.when(F.length(text) > 0, (first == ("p" if kind == "a" else "a")).cast("bigint"))
     if token.letter in "zZX":
         return F.when(F.length(text) > 0, apart(text, zone_minutes_column))
-    return _adjusted_column(token, _int32_column(F.trim(text, F.lit(" \t"))))
+    adjusted: Column = _adjusted(COLUMNS, token, _int32_column(F.trim(text, F.lit(" \t"))))
+    return adjusted
 
 
 def _int32_column(text: Column) -> Column:
@@ -167,21 +170,6 @@ def _int32_column(text: Column) -> Column:
     double = text.try_cast("double")
     far = F.when(double.isNotNull(), F.greatest(F.least(double, F.lit(float(_INT_MAX))), F.lit(float(-_INT_MAX - 1))))
     return F.coalesce(wrapped, far.cast("bigint"))
-
-
-def _adjusted_column(token: PatternToken, number: Column) -> Column:
-    match token.letter:
-        case "M" | "L":
-            return number - 1
-        case "k":
-            return F.when(number == 24, F.lit(0).cast("bigint")).otherwise(number)
-        case "h":
-            return F.when(number == 12, F.lit(0).cast("bigint")).otherwise(number)
-        case "u":
-            inside = (number >= 1) & (number <= 6)
-            return F.when(number == 7, F.lit(1).cast("bigint")).when(inside, number + 1).otherwise(number)
-        case _:
-            return number
 
 
 # -------------------------------------------------------------------------------------------------- what they amount to

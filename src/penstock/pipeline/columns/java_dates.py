@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from datetime import date
 from functools import lru_cache
 from importlib import resources
-from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from pyspark.sql import functions as F
 
@@ -79,18 +79,8 @@ def zone_minutes_column(text: Column) -> Column:
 
 
 MONTHS: Final = (
-    "January",
-    "February",
-    "March",
-    "April",
-    "May",
-    "June",
-    "July",
-    "August",
-    "September",
-    "October",
-    "November",
-    "December",
+    *("January", "February", "March", "April", "May", "June", "July"),
+    *("August", "September", "October", "November", "December"),
 )
 WEEKDAYS: Final = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
 
@@ -506,25 +496,16 @@ def print_millis(tokens: Sequence[PatternToken], millis: int) -> str:
         if year > 0:
             minutes, rest = divmod(clock, 60_000)
             fields = (year, month, day, minutes // 60, minutes % 60, rest // 1_000, rest % 1_000)
-            return numbers.form % numbers.chosen(fields)
+            form, places = numbers
+            return form % tuple([fields[place] for place in places])
     text = _text(PLAIN, tokens, millis)
     assert isinstance(text, str)
     return text
 
 
-class _Numbers(NamedTuple):
-    """A pattern of only numbers: their formats, and the field of each (year, month, day, ... milliseconds)."""
-
-    form: str
-    places: tuple[int, ...]
-
-    def chosen(self, fields: Sequence[int]) -> tuple[int, ...]:
-        return tuple([fields[place] for place in self.places])
-
-
 @lru_cache(maxsize=512)
-def _numbers(tokens: tuple[PatternToken, ...]) -> _Numbers | None:
-    """The pattern if it consists only of numbers, as most do; else None."""
+def _numbers(tokens: tuple[PatternToken, ...]) -> tuple[str, tuple[int, ...]] | None:
+    """The format of a pattern that consists only of numbers, as most do, and the field of each; else None."""
     form, places = "", []
     for token in tokens:
         constant = constant_text(token)
@@ -536,7 +517,7 @@ def _numbers(tokens: tuple[PatternToken, ...]) -> _Numbers | None:
             return None
         form += f"%0{token.count}d"
         places.append("yMdHmsS".index(token.letter))
-    return _Numbers(form, tuple(places))
+    return form, tuple(places)
 
 
 def print_column(tokens: Sequence[PatternToken], millis: Column, keep: NameColumn | None = None) -> Column:

@@ -26,8 +26,10 @@ from penstock.pipeline.columns.layout import (
     TextBound,
     decimal_scale,
     default_physical,
+    has_plain_keys,
     is_decimal,
     logical_name,
+    members_of_layout,
     spark_type,
 )
 from penstock.pipeline.columns.sizes import anywhere
@@ -161,23 +163,11 @@ class JsonText:
 
     # ------------------------------------------------------------------ what Spark writes as Java does
     def _is_native(self, schema: Schema | None, physical: Layout) -> bool:
-        if schema is None or physical.form is LayoutKind.VARIANT:
-            return True
-        match physical.form:
-            case LayoutKind.ARRAY:
-                return self._is_native(schema.value_schema, physical.children[0])
-            case LayoutKind.MAP:
-                return self._is_native(schema.value_schema, physical.children[1])
-            case LayoutKind.ENTRIES:
-                text_keys = schema.key_schema is not None and schema.key_schema.type is Type.STRING
-                return text_keys and self._is_native(schema.value_schema, physical.children[1])
-            case LayoutKind.STRUCT:
-                pairs = zip(schema.fields, physical.children, strict=True)
-                return all(self._is_native(field.schema, child) for field, child in pairs)
-            case LayoutKind.UNSCALED:
-                return not self.numeric_decimals
-            case _:
-                return True
+        if physical.form is LayoutKind.UNSCALED:
+            return not self.numeric_decimals
+        if physical.form is LayoutKind.ENTRIES and not has_plain_keys(cast("Schema", schema)):
+            return False
+        return all(self._is_native(one, child) for one, child in members_of_layout(schema, physical))
 
     def _is_plain(self, schema: Schema | None, physical: Layout) -> bool:
         """True if the column can be written as it is: nothing in it has a default or another form."""
@@ -185,20 +175,11 @@ class JsonText:
             return True
         if self.defaults and schema.default is not None:
             return False
-        match physical.form:
-            case LayoutKind.ENTRIES | LayoutKind.UNSCALED:
-                return False
-            case LayoutKind.DECIMAL:
-                return self.numeric_decimals
-            case LayoutKind.ARRAY:
-                return self._is_plain(schema.value_schema, physical.children[0])
-            case LayoutKind.MAP:
-                return self._is_plain(schema.value_schema, physical.children[1])
-            case LayoutKind.STRUCT:
-                pairs = zip(schema.fields, physical.children, strict=True)
-                return all(self._is_plain(field.schema, child) for field, child in pairs)
-            case _:
-                return True
+        if physical.form in (LayoutKind.ENTRIES, LayoutKind.UNSCALED):
+            return False
+        if physical.form is LayoutKind.DECIMAL:
+            return self.numeric_decimals
+        return all(self._is_plain(one, child) for one, child in members_of_layout(schema, physical))
 
     def _rebuilt(self, column: Column, schema: Schema | None, physical: Layout) -> Column:
         if schema is None or self._is_plain(schema, physical):
@@ -259,7 +240,7 @@ class JsonText:
 
     def _map_text(self, column: Column, schema: Schema, physical: Layout) -> Column:
         entries = F.map_entries(column) if physical.form is LayoutKind.MAP else column
-        text_keys = schema.key_schema is not None and schema.key_schema.type is Type.STRING
+        text_keys = has_plain_keys(schema)
 
         def entry(x: Column) -> Column:
             value = self.value_text(x.getField("value"), schema.value_schema, physical.children[1])
@@ -321,18 +302,12 @@ class JsonText:
                 return True
         elif not schema.optional and not self._is_there(schema):
             return True
-        match physical.form:
-            case LayoutKind.UNSCALED:
-                return True
-            case LayoutKind.STRUCT:
-                pairs = zip(schema.fields, physical.children, strict=True)
-                return any(self._can_fail(field.schema, child) for field, child in pairs)
-            case LayoutKind.ARRAY:
-                return self._can_fail(schema.value_schema, physical.children[0])
-            case LayoutKind.MAP | LayoutKind.ENTRIES:
-                return self._can_fail(schema.value_schema, physical.children[1])
-            case _:
-                return physical.form is LayoutKind.SCALAR and logical_name(schema) == Time.LOGICAL_NAME
+        if physical.form is LayoutKind.SCALAR:
+            return logical_name(schema) == Time.LOGICAL_NAME
+        members = members_of_layout(schema, physical)
+        if physical.form in (LayoutKind.MAP, LayoutKind.ENTRIES):
+            members = members[1:]
+        return physical.form is LayoutKind.UNSCALED or any(self._can_fail(one, child) for one, child in members)
 
     def _item_problems(self, column: Column, schema: Schema | None, physical: Layout) -> Iterator[Column]:
         if not self._can_fail(schema, physical):

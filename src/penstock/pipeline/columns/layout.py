@@ -26,7 +26,7 @@ from penstock.api.arrow import is_variant
 from penstock.data import Date, Decimal, FarDate, FarTime, FarTimestamp, Field, Schema, Time, Timestamp, Type
 from penstock.data.text import MILLIS_PER_DAY
 from penstock.errors import DataException
-from penstock.pipeline.columns.sizes import bytes_of, has_byte
+from penstock.pipeline.columns.sizes import bytes_of, has_byte, parts_of
 
 #: Of a decimal column.
 MAX_DECIMAL_DIGITS: Final = 38
@@ -197,6 +197,11 @@ def _is_wide(default: object) -> bool:
 def has_plain_keys(schema: Schema) -> bool:
     """Tell whether a map schema has string keys, and so may be a map column."""
     return schema.key_schema is not None and schema.key_schema.type is Type.STRING
+
+
+def members_of_layout(schema: Schema | None, physical: Layout) -> list[tuple[Schema | None, Layout]]:
+    """The schemas inside of one, each with its layout; none in scalars and VARIANT."""
+    return list(zip(parts_of(schema), physical.children, strict=True)) if schema and physical.children else []
 
 
 _WIDER: Final = {

@@ -333,7 +333,10 @@ def _read(array: pa.Array, schema: Schema | None, physical: Layout) -> list[obje
             return _read_scalars(array, schema)
         case LayoutKind.UNSCALED:
             pairs = zip(array.field(0).to_pylist(), array.field(1).to_pylist(), strict=True)
-            return [None if data is None or scale is None else _rescaled(data, scale) for data, scale in pairs]
+            return [
+                None if data is None or scale is None else rescaled(int.from_bytes(data, "big", signed=True), scale)
+                for data, scale in pairs
+            ]
     assert schema is not None, "only a schema has nested layouts"
     match physical.form:
         case LayoutKind.ARRAY:
@@ -345,10 +348,6 @@ def _read(array: pa.Array, schema: Schema | None, physical: Layout) -> list[obje
             return _read_objects(array, schema, physical)
         case _:
             return _read_maps(array, schema, physical)
-
-
-def _rescaled(data: bytes, scale: int) -> decimal.Decimal:
-    return rescaled(int.from_bytes(data, "big", signed=True), scale)
 
 
 def _read_variants(array: pa.Array, schema: Schema | None) -> list[object]:
@@ -441,3 +440,18 @@ def _read_structs(array: pa.Array, schema: Schema, physical: Layout) -> list[obj
         return cast("list[object]", made)
     present = array.is_valid().to_pylist()
     return [row if there else None for row, there in zip(made, present, strict=True)]
+
+
+# ------------------------------------------------------------------------------------------------- to other processes
+def table_bytes(table: pa.Table) -> pa.Buffer:
+    """A table as an Arrow stream. Pickled, a slice would take the memory of the whole table with it."""
+    rows = pa.BufferOutputStream()
+    with pa.ipc.new_stream(rows, table.schema) as stream:
+        stream.write_table(table)
+    return rows.getvalue()
+
+
+def table_of(rows: pa.Buffer) -> pa.Table:
+    """The table of such a stream; its columns use the stream's memory."""
+    with pa.ipc.open_stream(rows) as stream:
+        return stream.read_all()

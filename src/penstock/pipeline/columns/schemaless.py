@@ -294,24 +294,16 @@ def _with_absent(made: SchemalessColumn, absent: np.ndarray) -> SchemalessColumn
     if not pa.types.is_struct(kind):
         whole = made.marks
         return SchemalessColumn(
-            made.array, own if whole.null_count == len(whole) else pa.array(np.maximum(marks, _zeros(whole)))
+            made.array,
+            own if whole.null_count == len(whole) else pa.array(np.maximum(marks, whole.fill_null(0).to_numpy())),
         )
     inside = made.marks.field(1)
     return SchemalessColumn(made.array, pa.StructArray.from_arrays([own, inside], fields=list(kind)))
 
 
-def _zeros(marks: pa.Array) -> np.ndarray:
-    found: np.ndarray = marks.fill_null(0).to_numpy()
-    return found
-
-
-def _cleaned(values: Sequence[Any], *, absent: bool) -> Sequence[Any]:
-    return [None if one is _MISSING else one for one in values] if absent else values
-
-
 def _scalars(values: Sequence[Any], kinds: set[type], before: pa.DataType, *, absent: bool) -> SchemalessColumn | None:
     """Texts, numbers and the like; None: no column holds them."""
-    plain = _cleaned(values, absent=absent)
+    plain = [None if one is _MISSING else one for one in values] if absent else values
     if kinds == {int} and not before.equals(_DOUBLE):
         wanted = pa.int64()
     else:

@@ -52,19 +52,7 @@ def anywhere(schema: Schema | None, holds: Callable[[Schema], bool]) -> bool:
     >>> anywhere(Schema(Type.ARRAY, value_schema=inner), inner.__eq__), anywhere(None, inner.__eq__)
     (True, False)
     """
-    if schema is None:
-        return False
-    if holds(schema):
-        return True
-    match schema.type:
-        case Type.ARRAY:
-            return anywhere(schema.value_schema, holds)
-        case Type.MAP:
-            return anywhere(schema.key_schema, holds) or anywhere(schema.value_schema, holds)
-        case Type.STRUCT:
-            return any(anywhere(field.schema, holds) for field in schema.fields)
-        case _:
-            return False
+    return schema is not None and (holds(schema) or any(anywhere(one, holds) for one in parts_of(schema)))
 
 
 def is_deep(value: object, most: int = MAX_LEVELS) -> bool:
@@ -113,18 +101,21 @@ def _fits(schema: Schema, most: int) -> bool:
         left -= 2 if one.type is Type.MAP else 1
         if left < 0:
             return False
-        level += [(part, left) for part in _parts(one) if part is not None and part.type in _NESTED]
+        level += [(part, left) for part in parts_of(one) if part is not None and part.type in _NESTED]
     return True
 
 
-def _parts(schema: Schema) -> list[Schema | None]:
+def parts_of(schema: Schema) -> list[Schema | None]:
+    """The schemas right inside of one."""
     match schema.type:
         case Type.STRUCT:
             return [field.schema for field in schema.fields]
         case Type.MAP:
             return [schema.key_schema, schema.value_schema]
-        case _:
+        case Type.ARRAY:
             return [schema.value_schema]
+        case _:
+            return []
 
 
 def nbytes_of(table: pa.Table) -> int:
@@ -202,7 +193,7 @@ def _ends(column: pa.ChunkedArray | pa.Array) -> np.ndarray:
         inside = _ends(_values_of(column))
         offsets = column.offsets.to_numpy(zero_copy_only=False).astype(np.int64)
         return np.asarray(inside[offsets] - inside[offsets[0]] + 4.0 * np.arange(rows + 1))
-    if _has_length(kind):
+    if has_length(kind):
         lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
         return _sums(lengths + 4.0)
     # Of fixed width, or laid out in a way that the worker has no values in.
@@ -221,7 +212,8 @@ def _sums(sizes: np.ndarray) -> np.ndarray:
     return np.concatenate([np.zeros(1), np.cumsum(sizes, dtype=np.float64)])
 
 
-def _has_length(kind: pa.DataType) -> bool:
+def has_length(kind: pa.DataType) -> bool:
+    """True for texts and bytes, with offsets of 32 or 64 bits."""
     tests = (pa.types.is_string, pa.types.is_large_string, pa.types.is_binary, pa.types.is_large_binary)
     return any(test(kind) for test in tests)
 

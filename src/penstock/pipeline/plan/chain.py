@@ -28,6 +28,7 @@ from penstock.pipeline.columns.layout import LayoutKind, spark_type
 from penstock.pipeline.plan.step import (
     BAG_COLUMNS,
     NOTHING,
+    SIDES,
     Branch,
     ColumnPredicate,
     Made,
@@ -35,7 +36,6 @@ from penstock.pipeline.plan.step import (
     RecordColumns,
     Shape,
     Side,
-    SideName,
     Split,
     Step,
     StepFault,
@@ -50,7 +50,6 @@ log = logging.getLogger(__name__)
 
 #: Columns of a group that are not part of the record: which of the groups sharing a job a row belongs to.
 GROUP_COLUMN = "group"
-_SIDES: Final[tuple[SideName, ...]] = ("key", "value")
 #: The places of the group in slot n are numbered from n times this on.
 MAX_PLACES = 10_000
 
@@ -226,7 +225,7 @@ def _apply(plan: StepPlan, staged: Staged, position: int, path: _Path) -> None:
         drops = F.coalesce(made.drops, F.lit(False))
         path.dropped = drops if path.dropped is None else path.dropped | drops
     columns = dict(made.columns)
-    for name in _SIDES:
+    for name in SIDES:
         # A struct of fields of a struct of fields ... would be written out once for each field at each depth.
         if name in columns and name in path.changed and plan.shape.side(name).physical.children:
             columns[name] = path.keep(columns[name])
@@ -352,8 +351,8 @@ def _one_shape(one: Shape, other: Shape) -> Shape | None:
     """Returns the common shape of two that differ at most in what is known of their text; otherwise None."""
     if one == other:
         return one
-    bare = one.without_bounds(_SIDES)
-    return bare if bare == other.without_bounds(_SIDES) else None
+    bare = one.without_bounds(SIDES)
+    return bare if bare == other.without_bounds(SIDES) else None
 
 
 def _both(
@@ -454,7 +453,7 @@ class OutcomeLeaf:
 def final_columns(ends: Sequence[OutcomeLeaf], apart: bool, changed: set[str]) -> list[Column]:
     """Returns the columns that are selected last: keys, values, other changed columns, and the record's result."""
     final: list[Column] = []
-    for name in _SIDES:
+    for name in SIDES:
         if apart:
             final += [
                 _handed_back(end, name).alias(f"{name}_{index}")
@@ -552,7 +551,7 @@ def outcomes_of(
 def outcome_of_bytes(output: pa.Table, shape: Shape, places: Mapping[int, FaultPlace]) -> GroupOutcome:
     """Returns the outcome of a whole batch whose steps end with bytes; ``output`` as in ``outcomes_of``."""
     others, error, dropped = _beside(output)
-    sides = {name: _bytes_of(output.column(name)) for name in _SIDES if name in output.column_names}
+    sides = {name: _bytes_of(output.column(name)) for name in SIDES if name in output.column_names}
     return GroupOutcome(None, shape, sides | others, error, dropped, places)
 
 
@@ -577,6 +576,6 @@ def _sides_of(output: pa.Table, given: pa.Table | None, end: OutcomeLeaf, index:
     assert given is not None, "ends are apart"
     return {
         name: output.column(f"{name}_{index}") if end.changes(name) else given.column(input_column(name, end.suffix))
-        for name in _SIDES
+        for name in SIDES
         if f"{name}_{index}" in names
     }

@@ -18,6 +18,7 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from penstock.errors import ConnectException, SparkOverdueException, SparkStoppedException
+from penstock.pipeline.columns.records import table_bytes, table_of
 from penstock.pipeline.columns.sizes import nbytes_of
 from penstock.pipeline.spark.isolated_session import (
     IsolatedSessionLostException,
@@ -176,7 +177,7 @@ class PlanOrder:
 
     def on(self, table: pa.Table) -> SessionOrder:
         """The order for these rows."""
-        return SessionOrder(__name__, plan_output.__name__, (self, _sent(table)))
+        return SessionOrder(__name__, plan_output.__name__, (self, table_bytes(table)))
 
 
 def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None) -> SessionOrder | None:
@@ -185,33 +186,19 @@ def frame_order(table: pa.Table, plan: Callable[..., Any], limit_s: float | None
         data: bytes = cloudpickle.dumps(plan)  # type: ignore[no-untyped-call]
     except (TypeError, AttributeError, pickle.PicklingError):
         return None
-    return SessionOrder(__name__, frame_output.__name__, (data, _sent(table), limit_s))
+    return SessionOrder(__name__, frame_output.__name__, (data, table_bytes(table), limit_s))
 
 
-def plan_output(runtime: SparkRuntime, order: PlanOrder, data: bytes) -> bytes:
+def plan_output(runtime: SparkRuntime, order: PlanOrder, data: pa.Buffer) -> pa.Buffer:
     """Does a ``PlanOrder``. Runs in the other process."""
     from penstock.pipeline.plan.jobs import SparkJobs
 
-    return _sent(SparkJobs(runtime).output_of(order, received(data), raise_lost))
+    return table_bytes(SparkJobs(runtime).output_of(order, table_of(data), raise_lost))
 
 
-def frame_output(runtime: SparkRuntime, plan: bytes, data: bytes, limit_s: float | None) -> tuple[bytes, Any]:
+def frame_output(runtime: SparkRuntime, plan: bytes, data: pa.Buffer, limit_s: float | None) -> tuple[pa.Buffer, Any]:
     """Does what ``frame_order`` asks for. Runs in the other process."""
     from penstock.pipeline.plan.jobs import SparkJobs
 
-    output, made = SparkJobs(runtime).collect(received(data), cloudpickle.loads(plan), limit_s, raise_lost)
-    return _sent(output), made
-
-
-def _sent(table: pa.Table) -> bytes:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, table.schema) as stream:
-        stream.write_table(table)
-    data: bytes = sink.getvalue().to_pybytes()
-    return data
-
-
-def received(data: bytes) -> pa.Table:
-    """The table that was sent."""
-    with pa.ipc.open_stream(data) as stream:
-        return stream.read_all()
+    output, made = SparkJobs(runtime).collect(table_of(data), cloudpickle.loads(plan), limit_s, raise_lost)
+    return table_bytes(output), made

@@ -23,6 +23,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.arrow import for_spark
 from penstock.errors import ConnectException, SparkOverdueException
+from penstock.pipeline.columns.records import table_of
 from penstock.pipeline.columns.sizes import cut_at, nbytes_of, slices_of
 from penstock.pipeline.plan.chain import (
     GROUP_COLUMN,
@@ -45,7 +46,6 @@ from penstock.pipeline.plan.isolated_jobs import (
     PlanOrder,
     frame_order,
     in_parts,
-    received,
     what_was_lost,
     with_error,
     without_content,
@@ -261,7 +261,7 @@ class SparkJobs:
 
     def _frame_alone(self, order: SessionOrder) -> tuple[pa.Table, Shape]:
         data, shape = self._apart.run(order)
-        return received(data), shape
+        return table_of(data), shape
 
     @property
     def parallelism(self) -> int:
@@ -401,7 +401,7 @@ class SparkJobs:
         plan = self._runtime.run(lambda session: self._plan_of_order(order))
 
         def run(part: pa.Table) -> pa.Table:
-            return received(self._apart.run(order.on(part)))
+            return table_of(self._apart.run(order.on(part)))
 
         def lost(row: pa.Table, loss: Loss) -> pa.Table:
             return with_error(run(without_content(row, (GROUP_COLUMN,), _nulls)), what_was_lost(row, loss))

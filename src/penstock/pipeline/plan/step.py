@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.pipeline.plan.topics import FoundByTopic, TopicPredicate, TopicRoute
 
 SideName = Literal["key", "value"]
+SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
 #: The columns of a record that a step may read or replace.
 BAG_COLUMNS: Final = ("key", "value", "topic", "partition", "timestamp", "offset", "headers")
 

@@ -22,7 +22,6 @@ from penstock.errors import ConnectException
 from penstock.telemetry import waiting_for
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 
@@ -295,7 +294,7 @@ def _run(group: Sequence[_PassingBatch], execute: Callable[[pa.Table], object]) 
             ticket.error = error
 
 
-Execute = Callable[["pa.Table"], "pa.Table"]
+Execute = Callable[[pa.Table], pa.Table]
 
 #: Batches up to this size run before larger ones, at most this many in a row.
 SMALL_BYTES: Final = 1024 * 1024
@@ -416,8 +415,6 @@ class Gate:
                 ticket.error = error
 
     def _execute_shared(self, group: list[_Ticket], execute: Execute) -> None:
-        import pyarrow as pa
-
         self.jobs += 1
         output = execute(pa.concat_tables([ticket.table for ticket in group]))
         expected = sum(ticket.table.num_rows for ticket in group)

@@ -251,7 +251,7 @@ class DriverJvm:
             context = SparkContext(conf=spark_conf, gateway=gateway)
             context.setLogLevel("ERROR")
             # It prints a trace when the JVM ends while Python workers are there.
-            vars(context._accumulatorServer)["handle_error"] = _ignore_request
+            vars(context._accumulatorServer)["handle_error"] = lambda request, address: None
             self.session: SparkSession = SparkSession.builder.getOrCreate()
             #: The maximum memory of its objects.
             self.heap_bytes = int(gateway.jvm.java.lang.Runtime.getRuntime().maxMemory())
@@ -414,10 +414,6 @@ def launch_settings(settings: Mapping[str, str]) -> dict[str, str]:
     The others, which may have secrets, go to the session over the connection to the JVM.
     """
     return {name: value for name, value in settings.items() if name.startswith(_LAUNCH)}
-
-
-def _ignore_request(request: object, address: object) -> None:
-    """Nothing is left to be done for a connection that has ended."""
 
 
 def _ignore_sigterm(jvm: Any) -> None:

@@ -37,7 +37,6 @@ from penstock.errors import ConnectException
 from penstock.threads import lacks_descriptor
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
@@ -57,21 +56,17 @@ def release(frames: Iterable[DataFrame]) -> None:
 
 def forget(objects: Iterable[Any]) -> None:
     """Lets the JVM release its objects that are no longer used."""
-    for java in objects:
-        _forget(java)
-
-
-def _forget(java: Any) -> None:
     from py4j.finalizer import ThreadSafeFinalizer
 
-    client, name = java._gateway_client, java._target_id
-    java._methods.clear()
-    ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{name}")
-    try:
-        client.garbage_collect_object(name, False)
-    except Exception as error:
-        # The JVM is gone, and the object with it.
-        log.debug("An object of the JVM could not be released: %s", error)
+    for java in objects:
+        client, name = java._gateway_client, java._target_id
+        java._methods.clear()
+        ThreadSafeFinalizer.remove_finalizer(f"{client.address}{client.port}{name}")
+        try:
+            client.garbage_collect_object(name, False)
+        except Exception as error:
+            # The JVM is gone, and the object with it.
+            log.debug("An object of the JVM could not be released: %s", error)
 
 
 _BUFFER_BYTES: Final = 64 * 1024
@@ -149,7 +144,10 @@ def _received(place: int | str, secret: str | None, server: Any) -> list[pa.Reco
     from pyspark.util import _do_server_auth
 
     try:
-        with _connected(place) as connection, _stream_of(connection) as stream:
+        with (
+            _connected(place) as connection,
+            _RowStream(_WholeReads(connection, "r"), socket.SocketIO(connection, "w"), _BUFFER_BYTES) as stream,
+        ):
             if secret is not None:
                 _do_server_auth(stream, secret)
             rows = list(ArrowCollectSerializer().load_stream(cast("IO[bytes]", stream)))
@@ -207,17 +205,11 @@ def _connected(place: int | str) -> socket.socket:
     return connection
 
 
-def _stream_of(connection: socket.socket) -> io.BufferedRWPair:
-    return _RowStream(_WholeReads(connection, "r"), socket.SocketIO(connection, "w"), _BUFFER_BYTES)
-
-
 class _RowStream(io.BufferedRWPair):
     """Has Arrow's reader take rows in memory of its own: as bytes of Python they leave holes among smaller objects."""
 
     def read_buffer(self, nbytes: int) -> pa.Buffer:
         """Reads up to this many bytes; fewer only at the end. Arrow calls it in place of ``read``."""
-        import pyarrow as pa
-
         buffer = pa.allocate_buffer(nbytes)
         taken = self.readinto(memoryview(buffer))
         return buffer if taken == nbytes else buffer.slice(0, taken)

@@ -50,7 +50,8 @@ from penstock.api import (
 )
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, IllegalWorkerStateException, stack_trace
-from penstock.pipeline.batch.transfer import crossing_frame, described, frame_of, table_bytes
+from penstock.pipeline.batch.transfer import crossing_frame, described, frame_of
+from penstock.pipeline.columns.records import table_bytes
 from penstock.telemetry import Stack
 from penstock.telemetry.waits import stacks
 from penstock.threads import StopEvent

@@ -50,7 +50,8 @@ from penstock.api import (
 from penstock.api.bulk import BulkSinkTask
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId
-from penstock.pipeline.batch.transfer import CrossedError, crossing_frame, frame_of, rebuilt, table_of
+from penstock.pipeline.batch.transfer import CrossedError, crossing_frame, frame_of, rebuilt
+from penstock.pipeline.columns.records import table_of
 from penstock.telemetry import Stack, log_context, waiting_for
 from penstock.threads import StopEvent, start_within
 from penstock.worker.isolation.channel import Channel, ChannelClosed, HandedOverObjects

@@ -12,7 +12,7 @@ from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import Failures, TransformStage
 from penstock.pipeline.batch.row_path import OneSide, all_rows
-from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Stateless, cut_transforms
+from penstock.pipeline.batch.segments import Classic, ColumnarSegment, Stateless, class_name, cut_transforms
 from penstock.transforms.field_values import InsertFieldValue
 from penstock.transforms.predicates import RecordIsTombstone
 
@@ -128,11 +128,11 @@ def test_a_converter_that_makes_no_bytes_fails_the_record_and_no_other() -> None
     values = [b"a", None, "text", bytearray(b"b"), 7]
     records: list[ConnectRecord] = [SourceRecord({"f": 1}, {"p": 1}, "t", value) for value in values]
     failures = Failures()
-    column = OneSide("value", Making(), "VALUE_CONVERTER", "my.Converter").written(all_rows(records, None), failures)
+    column = OneSide("value", Making()).written(all_rows(records, None), failures)
     assert column.to_pylist() == [b"a", None, None, b"b", None]
     assert {row: (error.stage, error.message) for row, error in failures.errors.items()} == {
-        2: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got str"),
-        4: ("VALUE_CONVERTER", "my.Converter must return bytes or None, got int"),
+        2: ("VALUE_CONVERTER", f"{class_name(Making())} must return bytes or None, got str"),
+        4: ("VALUE_CONVERTER", f"{class_name(Making())} must return bytes or None, got int"),
     }
 
 

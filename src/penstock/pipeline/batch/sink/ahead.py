@@ -36,7 +36,7 @@ from penstock.pipeline.plan.chain import (
     outcomes_of,
 )
 from penstock.pipeline.plan.jobs import Plan, SparkJobs
-from penstock.pipeline.plan.step import Shape
+from penstock.pipeline.plan.step import SIDES, Shape
 from penstock.pipeline.plan.topics import TopicLookup, looked_up
 
 if TYPE_CHECKING:
@@ -47,7 +47,6 @@ MAX_GROUPS: Final = 8
 _PLANNED: Final = "is_planned"
 _MESSAGE: Final = "message_"
 _GIVEN: Final = "given_"
-_SIDES: Final = ("key", "value")
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,9 @@ def projected(rows: DataFrame, ahead: PlanAhead, plan: Plan) -> DataFrame:
     *layers, final = plan.projections()
     for layer in layers:
         rows = rows.select(*layer)
-    unchanged = {
-        input_column(name, end.suffix) for end in ahead.ends for name in _SIDES if not end.changes(name)
-    } & set(ahead.schema.names)
+    unchanged = {input_column(name, end.suffix) for end in ahead.ends for name in SIDES if not end.changes(name)} & set(
+        ahead.schema.names
+    )
     kept: list[Column | str] = [F.col(one) for one in ahead.schema.names if one.startswith(_MESSAGE)]
     kept += [F.col(_PLANNED), *(F.col(name).alias(_GIVEN + name) for name in sorted(unchanged))]
     return rows.select(*kept, *final)

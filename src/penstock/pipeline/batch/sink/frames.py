@@ -30,7 +30,7 @@ from penstock.pipeline.columns.records import from_arrow
 from penstock.pipeline.columns.schemaless import KnownTypes, SchemalessColumn, column_of
 from penstock.pipeline.columns.variant import NULL_VALUE
 from penstock.pipeline.plan.chain import OTHERS, GroupOutcome, ShapeGroup, Staged
-from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, Shape, SideName, Split
+from penstock.pipeline.plan.step import NOTHING, SCHEMALESS_TEXT, SIDES, Shape, SideName, Split
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,7 +189,6 @@ _TEMPORAL = {
     Date.LOGICAL_NAME: pa.date32(),
     Time.LOGICAL_NAME: pa.time32("ms"),
 }
-_SIDES: tuple[SideName, SideName] = ("key", "value")
 _NONE_TYPED: Final[Mapping[SideName, Sequence[TypedPart]]] = {}
 #: The columns of a frame.
 _ORDER: Final = ("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers")
@@ -224,11 +223,11 @@ def frames_of(
     kept = np.flatnonzero(~gone)
     if not len(kept):
         return []
-    sides = {name: _SideColumns.of(outcomes, name, rows, typed.get(name, ()), join=join) for name in _SIDES}
-    others = {name: _placed(outcomes, name, table) for name in _ORDER if name not in _SIDES}
+    sides = {name: _SideColumns.of(outcomes, name, rows, typed.get(name, ()), join=join) for name in SIDES}
+    others = {name: _placed(outcomes, name, table) for name in _ORDER if name not in SIDES}
     if origins is None and any(len(parts) > 1 for parts in typed.values()):
-        kept = _by_kinds(kept, [sides[name].kinds for name in _SIDES], table)
-    kinds = np.stack([_filled(sides[name].kinds[kept]) for name in _SIDES])
+        kept = _by_kinds(kept, [sides[name].kinds for name in SIDES], table)
+    kinds = np.stack([_filled(sides[name].kinds[kept]) for name in SIDES])
     runs = np.split(kept, np.flatnonzero((np.diff(kinds) != 0).any(axis=0)) + 1)
     text = form is ValueForm.TEXT
     frames: list[SinkFrame] = []
@@ -237,7 +236,7 @@ def frames_of(
         columns = {name: others[name].at(run) for name in _KEPT}
         schemas: dict[SideName, Schema | None] = {}
         marks: dict[SideName, pa.ChunkedArray] = {}
-        for index, name in enumerate(_SIDES):
+        for index, name in enumerate(SIDES):
             kind = int(kinds[index, first])
             if kind >= 0 and (beside := sides[name].marks[kind]) is not None:
                 marks[name] = beside.at(run)
@@ -266,8 +265,8 @@ def frames_of(
 def empty_frame(form: ValueForm, session: Callable[[], SparkSession]) -> SinkFrame:
     """A frame without rows."""
     table = CONSUMED_SCHEMA.empty_table()
-    columns = {name: table.column(name) for name in _ORDER if name not in _SIDES}
-    columns |= {name: _nothing(0, text=name == "value" and form is ValueForm.TEXT) for name in _SIDES}
+    columns = {name: table.column(name) for name in _ORDER if name not in SIDES}
+    columns |= {name: _nothing(0, text=name == "value" and form is ValueForm.TEXT) for name in SIDES}
     return SinkFrame(pa.table({name: columns[name] for name in _ORDER}), None, None, session)
 
 

@@ -89,6 +89,7 @@ from penstock.pipeline.plan.step import (
     RAW,
     RAW_TEXT,
     SCHEMALESS_TEXT,
+    SIDES,
     ColumnConverter,
     RowConverter,
     Shape,
@@ -101,8 +102,6 @@ from penstock.pipeline.spark.gate import Passage
 if TYPE_CHECKING:
     from penstock.pipeline.spark.session import SparkRuntime
 
-_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
-_SIDES: tuple[SideName, SideName] = ("key", "value")
 #: The sides that are typed columns in frames if they have no schema, by the form of their values.
 _TYPED: Final[Mapping[ValueForm | None, tuple[SideName, ...]]] = {
     ValueForm.COLUMNS: ("key", "value"),
@@ -146,13 +145,9 @@ class SinkPipeline:
         self._form = spec.value_form
         self._join = spec.frames_join
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
-        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._header_writer = HeaderWriter(spec.header_converter)
         self._header_name = class_name(spec.header_converter)
-        self._alone = {
-            side: OneSide(side, converter, _STAGES[side], self._names[side])
-            for side, converter in self._converters.items()
-        }
+        self._alone = {side: OneSide(side, converter) for side, converter in self._converters.items()}
         #: The sides that are never columns.
         self._own = {
             side for side, one in self._converters.items() if not isinstance(one, (ColumnConverter, RowConverter))
@@ -170,7 +165,7 @@ class SinkPipeline:
         self._last: tuple[Staged, ...] = ()
         if self._form in (ValueForm.TEXT, ValueForm.VARIANT):
             last = AsText("value") if self._form is ValueForm.TEXT else AsVariant()
-            self._last = (Staged(last, Stage.VALUE_CONVERTER, self._names["value"]),)
+            self._last = (Staged(last, Stage.VALUE_CONVERTER, self._alone["value"].name),)
         # Without Python code in between, a frame task's batch is one plan from bytes to frame.
         self._straight = self._form is not None and not segments and not self._own
         #: The sides that frames have as typed columns if they have no schema, and those of them that are read here, not
@@ -229,8 +224,8 @@ class SinkPipeline:
         values = {side: self._alone[side].all_values(topics, table.column(side)) for side in left}
 
         def finish() -> Mapping[SideName, LooseValues]:
-            loose = {side: LooseValues(side, objects=objects.get(side)) for side in _SIDES if side in self._typed}
-            for side in reversed(_SIDES):  # Java reads keys first, so their errors count.
+            loose = {side: LooseValues(side, objects=objects.get(side)) for side in SIDES if side in self._typed}
+            for side in reversed(SIDES):  # Java reads keys first, so their errors count.
                 if side not in values:
                     continue
                 loose[side].add(everything, values[side][0])
@@ -275,7 +270,7 @@ class SinkPipeline:
             return [], everything, Why.NO_SPARK, table
         if self._own:
             failures.went_as_rows(None, Why.OWN_CLASS)
-        if len(self._own) == len(_SIDES):
+        if len(self._own) == len(SIDES):
             return [], everything, None, table
         if self._form is ValueForm.TEXT and not self._whole and is_huge(table):
             failures.went_as_rows(None, Why.HUGE_VALUE)
@@ -406,7 +401,7 @@ class SinkPipeline:
         """Sends messages without further steps through a plan, by length; returns a function that waits for it."""
         if messages is None or self._whole or self._no_session or is_huge(messages):
             return lambda *, patient=False: None
-        return self._jobs.pass_by(messages.select(_SIDES))
+        return self._jobs.pass_by(messages.select(SIDES))
 
     def _headers_column(self, table: pa.Table, failures: Failures) -> pa.Array:
         def on_bad(row: int, error: Exception) -> None:
@@ -418,11 +413,11 @@ class SinkPipeline:
         """Returns one group for each pair of hints; the rows that a converter reads one by one; True if a schema is too
         deep for a plan; True if texts lack something; and the messages, without the schemas that they contain.
         """
-        columns = {side: table.column(side) for side in _SIDES}
-        nothing = {side for side in _SIDES if side in self._loose or columns[side].null_count == len(columns[side])}
-        sides = {side: NOTHING if side in nothing else RAW for side in _SIDES}
+        columns = {side: table.column(side) for side in SIDES}
+        nothing = {side for side in SIDES if side in self._loose or columns[side].null_count == len(columns[side])}
+        sides = {side: NOTHING if side in nothing else RAW for side in SIDES}
         found: dict[SideName, Sorted] = {}
-        for side in _SIDES:
+        for side in SIDES:
             converter = self._converters[side]
             if side in self._loose:
                 found[side] = Sorted(hints=(None,))
@@ -442,12 +437,12 @@ class SinkPipeline:
                 found[side] = Sorted(hints=(None,))
         groups: list[ShapeGroup] = []
         for rows, codes in rows_of_pairs(found["key"], found["value"], table.num_rows):
-            steps = self._reading({side: found[side].hints[codes[side]] for side in _SIDES})
+            steps = self._reading({side: found[side].hints[codes[side]] for side in SIDES})
             given = {
                 side: found[side].read_rows(codes[side], rows)
                 if codes[side] in found[side].read
                 else (sides[side], _rows_of(columns[side], rows))
-                for side in _SIDES
+                for side in SIDES
             }
             present: dict[str, pa.ChunkedArray] = {
                 name: column for name, (side, column) in given.items() if not side.absent
@@ -467,7 +462,7 @@ class SinkPipeline:
 
     def _reading(self, hints: Mapping[SideName, Hashable]) -> tuple[Staged, ...]:
         steps = [
-            Staged(converter.reading(side, hints[side]), _STAGES[side], self._names[side])
+            Staged(converter.reading(side, hints[side]), self._alone[side].stage, self._alone[side].name)
             for side, converter in self._converters.items()
             if isinstance(converter, ColumnConverter) and hints[side] != _AT_ONCE and side not in self._loose
         ]
@@ -573,7 +568,7 @@ class SinkPipeline:
         loose: Set[SideName] = frozenset(),
     ) -> list[ShapeGroup]:
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
-            failures.raised(seq, _STAGES[side], self._names[side], error)
+            self._alone[side].note(failures, seq, error)
 
         found = group_records(live, positions, sink=True, on_bad=on_bad, mixed=mixed, loose=loose)
         return [ShapeGroup(steps, one.shape, one.rows, one.columns) for one in found]

@@ -18,7 +18,7 @@ from penstock.pipeline.batch.headers import headers_of_column
 from penstock.pipeline.batch.row_path import Rows, merged, side_values, transformed
 from penstock.pipeline.batch.transfer import Values, packed
 from penstock.pipeline.plan.chain import GroupOutcome
-from penstock.pipeline.plan.step import NOTHING, ReadAtOnce, Shape, SideName
+from penstock.pipeline.plan.step import NOTHING, SIDES, ReadAtOnce, Shape, SideName
 
 if TYPE_CHECKING:
     from penstock.pipeline.batch.batches import Failures
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from penstock.pipeline.batch.row_path import OneSide
     from penstock.pipeline.batch.segments import ColumnarSegment
 
-_SIDES: tuple[SideName, SideName] = ("key", "value")
 _NAMES = ("topic", "partition", "offset", "timestamp")
 _TIMESTAMP_TYPES = {int(kind): kind for kind in TimestampType}
 
@@ -152,8 +151,8 @@ class MessageReader:
             mine, places = table, coordinates
             if outcome.rows is not None and not _is_all(outcome.rows, len(table)):
                 mine, places = table.take(pa.array(outcome.rows)), coordinates.taken(outcome.rows.tolist())
-            late = _SIDES if outcome is unread else self._own
-            found = {side: self._sides[side].read_at_once(mine.column(side)) for side in _SIDES if side in late}
+            late = SIDES if outcome is unread else self._own
+            found = {side: self._sides[side].read_at_once(mine.column(side)) for side in SIDES if side in late}
             made = self._made(outcome, places, mine, found, failures)
             rows = merged(rows, transformed(self._first, made, failures) if outcome is unread else made)
         return rows
@@ -169,8 +168,8 @@ class MessageReader:
         """The records of an outcome, without failed and dropped ones; ``found`` has the sides that no plan has read."""
         count = len(coordinates.topics)
         rows: Sequence[int] = range(count) if outcome.rows is None else outcome.rows.tolist()
-        schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in _SIDES}
-        keys, values = (found[side].values if side in found else side_values(outcome, side, count) for side in _SIDES)
+        schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in SIDES}
+        keys, values = (found[side].values if side in found else side_values(outcome, side, count) for side in SIDES)
         records = records_of(coordinates, schemas["key"], keys, schemas["value"], values)
         gone: set[int] = set()
         if outcome.dropped is not None:

@@ -20,7 +20,7 @@ from penstock.pipeline.batch.headers import HeaderWriter
 from penstock.pipeline.batch.row_path import Attributes
 from penstock.pipeline.batch.source.frame_input import FrameColumns, missing_constants
 from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup, unchanged
-from penstock.pipeline.plan.step import ColumnConverter, Shape, SideName
+from penstock.pipeline.plan.step import SIDES, ColumnConverter, Shape, SideName
 
 _NAMES: Final = ("topic", "partition", "timestamp", "key", "value", "headers")
 
@@ -111,12 +111,6 @@ class Assembly:
             chunks += part.chunks if isinstance(part, pa.ChunkedArray) else [part]
         return pa.chunked_array([chunk.cast(kind) for chunk in chunks], kind).take(order)
 
-    def column(self, name: str) -> Column:
-        """The current state of a column."""
-        if name in self._columns:
-            return self._columns[name]
-        return pa.repeat(pa.scalar(self._constants.get(name), PRODUCE_SCHEMA.field(name).type), self.rows)
-
     def kept(self, failures: Failures) -> np.ndarray:
         """Positions of the rows that neither failed in a transform nor were dropped."""
         kept = np.ones(self.rows, dtype=bool)
@@ -133,7 +127,8 @@ class Assembly:
         gone = self._gone(failures)
         columns: dict[str, Column] = {"seq": pa.array(np.arange(rows))}
         for name in _NAMES:
-            columns[name] = self._column(name)
+            column, kind = self.column(name), PRODUCE_SCHEMA.field(name).type
+            columns[name] = column if column.type == kind else column.cast(kind)
             if gone is not None and name in ("key", "value", "headers"):
                 columns[name] = pc.if_else(gone, pa.scalar(None, columns[name].type), columns[name])
         columns["dropped"] = pa.repeat(False, rows) if self._dropped is None else self._dropped
@@ -156,12 +151,11 @@ class Assembly:
         mask = pa.array(failures.failed(self.rows))
         return mask if self._dropped is None else pc.or_(mask, self._dropped)
 
-    def _column(self, name: str) -> Column:
-        kind = PRODUCE_SCHEMA.field(name).type
-        column = self._columns.get(name)
-        if column is not None:
-            return column if column.type == kind else column.cast(kind)
-        value = self._constants.get(name)
+    def column(self, name: str) -> Column:
+        """The current state of a column."""
+        if name in self._columns:
+            return self._columns[name]
+        kind, value = PRODUCE_SCHEMA.field(name).type, self._constants.get(name)
         return pa.nulls(self.rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), self.rows)
 
     def _constant_topic(self, column: Column) -> str | None:
@@ -230,9 +224,6 @@ def write_own_headers(
         assembly.put("headers", headers)
 
 
-_SIDES: Final[tuple[SideName, SideName]] = ("key", "value")
-
-
 def written_columns(
     converters: Mapping[SideName, Converter], shape: Shape, columns: Mapping[str, Column]
 ) -> dict[SideName, Column]:
@@ -266,7 +257,7 @@ def parted_by_writing(
 def messages_of(written: GroupOutcome) -> pa.Table:
     """The keys and values of a group; null where there are none."""
     rows = len(next(iter(written.columns.values())))
-    return pa.table({side: written.columns.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
+    return pa.table({side: written.columns.get(side, pa.nulls(rows, pa.binary())) for side in SIDES})
 
 
 def frame_batch(

@@ -482,9 +482,6 @@ def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:
     Raises:
         ConnectException: The columns are not those of a frame, or one does not fit its schema.
     """
-    from pyspark.sql import functions as F
-    from pyspark.sql import types as T
-
     types = {field.name: field.dataType for field in data.schema}
     fields = _fields_of(frame, data.columns)
     names = set(types).difference(fields or ())
@@ -513,8 +510,6 @@ def columns_of_dataframe(frame: SourceFrame, data: DataFrame) -> FrameColumns:
 
 
 def _named(data: DataFrame, name: str) -> Column:
-    from pyspark.sql import functions as F
-
     return F.col("`" + name.replace("`", "``") + "`")
 
 
@@ -587,7 +582,7 @@ def missing_constants(frame: SourceFrame, columns: FrameColumns) -> dict[str, ob
 def shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -> LazyColumns:
     """The columns of an Arrow frame, and its constants, that steps may read in addition to keys and values."""
     makers = {name: partial(_repeated, name, value, rows) for name, value in missing.items()}
-    makers |= {name: partial(_itself, column) for name, column in columns.others.items()}
+    makers |= {name: partial(one_array, column) for name, column in columns.others.items()}
     wire = columns.others.get("headers", pa.nulls(rows, WIRE_HEADERS))
     makers["headers"] = partial(wire_to_column, wire)
     return LazyColumns(makers)
@@ -596,10 +591,6 @@ def shared_of(columns: FrameColumns, missing: Mapping[str, object], rows: int) -
 def _repeated(name: str, value: object, rows: int) -> pa.Array:
     kind = OTHER_COLUMNS[name]
     return pa.nulls(rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), rows)
-
-
-def _itself(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    return column
 
 
 def records_of(

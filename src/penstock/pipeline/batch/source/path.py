@@ -29,7 +29,6 @@ from penstock.pipeline.batch.batches import (
     PipelineSpec,
     PolledBatch,
     ProduceBatch,
-    Stage,
     Submit,
     Why,
     without_patience,
@@ -59,7 +58,6 @@ from penstock.pipeline.batch.segments import (
     Framed,
     Segment,
     Stateless,
-    class_name,
     cut_transforms,
     why_one_process,
 )
@@ -99,16 +97,13 @@ from penstock.pipeline.batch.transfer import (
 from penstock.pipeline.columns.sizes import make_room
 from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup, Staged
 from penstock.pipeline.plan.jobs import SparkJobs
-from penstock.pipeline.plan.step import NOTHING, ColumnConverter, RowConverter, Shape, SideName
+from penstock.pipeline.plan.step import NOTHING, SIDES, ColumnConverter, RowConverter, Shape, SideName
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from penstock.pipeline.plan.jobs import FrameData
     from penstock.pipeline.spark.session import SparkRuntime
-
-_STAGES: Mapping[SideName, str] = {"key": Stage.KEY_CONVERTER, "value": Stage.VALUE_CONVERTER}
-_SIDES: tuple[SideName, SideName] = ("key", "value")
 
 
 class SourcePipeline:
@@ -127,17 +122,13 @@ class SourcePipeline:
         self._moved = moved
         self._spent = spec.spent
         self._converters: Mapping[SideName, Converter] = {"key": spec.key_converter, "value": spec.value_converter}
-        self._names = {side: class_name(converter) for side, converter in self._converters.items()}
         self._headers = HeaderWriter(spec.header_converter)
+        self._alone = {side: OneSide(side, converter) for side, converter in self._converters.items()}
         steps = [
-            Staged(converter.writing(side), _STAGES[side], self._names[side])
+            Staged(converter.writing(side), self._alone[side].stage, self._alone[side].name)
             for side, converter in self._converters.items()
             if isinstance(converter, ColumnConverter)
         ]
-        self._alone = {
-            side: OneSide(side, converter, _STAGES[side], self._names[side])
-            for side, converter in self._converters.items()
-        }
         #: The sides that are never columns.
         self._own = {side for side, one in self._converters.items() if not isinstance(one, ColumnConverter)}
         segments = cut_transforms(spec.transforms)
@@ -213,7 +204,8 @@ class SourcePipeline:
         if not isinstance(data, pa.Table):
             # A step's topics are known only after the task's own plan has run.
             if straight and not any(one.step.asks_of_topic for one in self._last.steps):
-                return self._begin_dataframe(frame, data, submit)
+                both = submit(partial(self._run_dataframe, frame, data))
+                return PendingBatch(partial(self._finish_dataframe, frame, both))
             data = self._jobs.on_dataframe(data, partial(table_of_dataframe, frame))
             frame = replace(frame, data=data)
         if not data.num_rows:
@@ -251,7 +243,7 @@ class SourcePipeline:
             job = submit(partial(self._jobs.run, groups, shared, rows, apart=False))
         elif written and not self._own:
             # All sides are written: Spark sees the messages while the next batch begins.
-            messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in _SIDES})
+            messages = pa.table({side: written.get(side, pa.nulls(rows, pa.binary())) for side in SIDES})
             seen = self._passing(messages, submit)
         passes = seen is None and not (groups or self._must)
         return PendingBatch(
@@ -273,7 +265,7 @@ class SourcePipeline:
         if seen is not None:
             seen.result()
         elif passes:
-            self._jobs.pass_by(made.table.select(_SIDES))()
+            self._jobs.pass_by(made.table.select(SIDES))()
         return made
 
     def _put_written(
@@ -288,7 +280,7 @@ class SourcePipeline:
         for side, made in written.items():
             assembly.put(side, made)
         topic = None if "topic" in columns.others else frame.topic
-        for side in _SIDES:
+        for side in SIDES:
             known = columns.shape.side(side)
             if side in self._own and not known.absent:
                 column = columns.sides[side] if topic and is_narrow(known) else None
@@ -297,13 +289,8 @@ class SourcePipeline:
                 )
                 assembly.put(side, made)
 
-    def _begin_dataframe(self, frame: SourceFrame, data: FrameData, submit: Submit) -> PendingBatch[ProduceBatch]:
-        """Begins a batch that is a Spark DataFrame: the task's plan and the chain's run as one job."""
-        job = submit(partial(self._run_dataframe, frame, data))
-        return PendingBatch(partial(self._finish_dataframe, frame, job))
-
     def _run_dataframe(self, frame: SourceFrame, data: FrameData) -> tuple[FrameColumns, GroupOutcome] | pa.Table:
-        """Runs both plans; gives the rows where the chain's has no columns for them."""
+        """Runs the task's plan and the chain's as one job; gives the rows where the chain's has no columns for them."""
 
         def run(rows: DataFrame) -> tuple[FrameColumns, GroupOutcome] | pa.Table:
             columns = columns_of_dataframe(frame, rows)
@@ -456,7 +443,7 @@ class SourcePipeline:
         if not made.table.num_rows or is_huge(made.table):
             return made
         if self._stock:
-            self._jobs.pass_by(made.table.select(_SIDES))()
+            self._jobs.pass_by(made.table.select(SIDES))()
             return made
         return replace(made, table=self._jobs.through(made.table))
 
@@ -580,7 +567,7 @@ class SourcePipeline:
             return [], ([], []), rows
 
         def on_bad(seq: int, side: SideName, error: Exception) -> None:
-            failures.raised(seq, _STAGES[side], self._names[side], error)
+            self._alone[side].note(failures, seq, error)
 
         # A converter that ignores schemas takes any value, if no transform has to take it first.
         last = self._converters["value"]
