@@ -28,8 +28,15 @@ from penstock.config import (
 )
 from penstock.config.java_pattern import compile_java
 from penstock.pipeline.batch.headers import has_header
-from penstock.pipeline.plan.step import ColumnPredicate, Made, NameColumn, RecordColumns, Shape, StepPlan
-from penstock.pipeline.plan.topics import TopicPredicate
+from penstock.pipeline.plan.step import (
+    ColumnPredicate,
+    Made,
+    NameColumn,
+    RecordColumns,
+    Shape,
+    StepPlan,
+    TopicPredicate,
+)
 from penstock.transforms.definition import JAVA, Definition, StockTransform, ensure_regex
 
 if TYPE_CHECKING:

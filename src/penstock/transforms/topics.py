@@ -27,8 +27,7 @@ from penstock.pipeline.columns.java_dates import (
     print_column,
     print_millis,
 )
-from penstock.pipeline.plan.step import Made, NameColumn, RecordColumns, Shape, StepFault, StepPlan
-from penstock.pipeline.plan.topics import Raises, TopicRoute
+from penstock.pipeline.plan.step import Made, NameColumn, Raises, RecordColumns, Shape, StepFault, StepPlan, TopicRoute
 from penstock.transforms.definition import JAVA, Definition, NullPointerError, StockTransform, ensure_regex
 
 #: Text, the number of a group, or (in a tuple) its name.

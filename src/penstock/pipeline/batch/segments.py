@@ -22,8 +22,14 @@ from penstock.api import (
 from penstock.errors import ConnectException, DataException
 from penstock.pipeline.batch.batches import Stage, TransformStage
 from penstock.pipeline.plan.chain import Conditional, Staged
-from penstock.pipeline.plan.step import ColumnPredicate, ColumnTransform, Step
-from penstock.pipeline.plan.topics import ConditionalRoute, TopicPredicate, TopicRoute
+from penstock.pipeline.plan.step import (
+    ColumnPredicate,
+    ColumnTransform,
+    ConditionalRoute,
+    Step,
+    TopicPredicate,
+    TopicRoute,
+)
 
 
 @dataclass(frozen=True)

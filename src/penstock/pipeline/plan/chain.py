@@ -31,6 +31,7 @@ from penstock.pipeline.plan.step import (
     SIDES,
     Branch,
     ColumnPredicate,
+    FoundByTopic,
     Made,
     NameColumn,
     RecordColumns,
@@ -40,8 +41,10 @@ from penstock.pipeline.plan.step import (
     Step,
     StepFault,
     StepPlan,
+    TopicLookup,
+    TopicPredicate,
+    TopicRoute,
 )
-from penstock.pipeline.plan.topics import FoundByTopic, TopicLookup, TopicPredicate, TopicRoute
 
 if TYPE_CHECKING:
     from pyspark.sql import Column

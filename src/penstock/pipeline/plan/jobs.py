@@ -50,8 +50,7 @@ from penstock.pipeline.plan.isolated_jobs import (
     with_error,
     without_content,
 )
-from penstock.pipeline.plan.step import Shape
-from penstock.pipeline.plan.topics import TopicLookup, constant_of, looked_up
+from penstock.pipeline.plan.step import Shape, TopicLookup, constant_of, looked_up
 from penstock.pipeline.spark.gate import Passage, Passing, PythonWork
 from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
 from penstock.pipeline.spark.prepared_plan import (

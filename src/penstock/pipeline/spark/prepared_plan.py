@@ -2,7 +2,7 @@
 
 PySpark's ``createDataFrame``, ``select`` and ``toArrow`` make 85 calls for a batch. A call takes 0.1 ms while a machine
 is idle, and 2 to 5 ms in a worker under load: its answer waits for a core and for the threads that hold Python's lock.
-So what depends on the plan alone is kept here, arrays are read and written element by element where the place is known,
+So what depends only on the plan is kept here, arrays are read and written element by element where the place is known,
 and rows are read from the socket in one piece for each Arrow message. For a batch of fifty thousand records planning
 takes a third of the time, for one of twenty nearly all. A DataFrame keeps its physical plan, and that its RDD, which
 ends in partitions that hold Arrow messages: to run it again, this module replaces the messages. Only a chain of

@@ -36,8 +36,7 @@ from penstock.pipeline.plan.chain import (
     outcomes_of,
 )
 from penstock.pipeline.plan.jobs import Plan, SparkJobs
-from penstock.pipeline.plan.step import SIDES, Shape
-from penstock.pipeline.plan.topics import TopicLookup, looked_up
+from penstock.pipeline.plan.step import SIDES, Shape, TopicLookup, looked_up
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -44,10 +44,12 @@ from penstock.pipeline.batch.groups import (
 )
 from penstock.pipeline.batch.headers import HeaderReader, HeaderWriter, headers_column
 from penstock.pipeline.batch.row_path import (
+    MessageReader,
     OneSide,
     Rows,
     apply_classic,
     attributes_of,
+    beside_of_messages,
     columns_of,
     in_order,
     java_text_of,
@@ -76,7 +78,6 @@ from penstock.pipeline.batch.sink.frames import (
     with_wire_headers,
     without_loose,
 )
-from penstock.pipeline.batch.sink.records import MessageReader, beside_of_messages
 from penstock.pipeline.batch.stateless import Spreader
 from penstock.pipeline.batch.transfer import ShippedRecords, can_be_part, part_of_records, parts_of_outcomes
 from penstock.pipeline.columns.schemaless import KnownTypes

@@ -12,7 +12,7 @@ from penstock.api import Predicate, Transformation
 from penstock.errors import PatternTimeoutException
 from penstock.pipeline.batch.batches import TransformStage
 from penstock.pipeline.batch.segments import ColumnarSegment, cut_transforms
-from penstock.pipeline.plan.topics import ConditionalRoute, TopicLookup, looked_up
+from penstock.pipeline.plan.step import ConditionalRoute, TopicLookup, looked_up
 from penstock.transforms.extraction import HoistFieldValue
 from penstock.transforms.predicates import RecordIsTombstone, TopicNameMatches
 from penstock.transforms.topics import RegexRouter, Route, TimestampRouter
