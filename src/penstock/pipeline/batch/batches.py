@@ -220,10 +220,6 @@ class TransformStage:
     predicate_props: Mapping[str, object] | None = None
 
 
-def _spend_nothing(alias: str, seconds: float) -> None:
-    """Does nothing: the time of transforms is not measured."""
-
-
 @dataclass(frozen=True)
 class PipelineSpec:
     """The parts of one task's pipeline: configured instances, and the owner.
@@ -247,7 +243,7 @@ class PipelineSpec:
     task: int = 0
     value_form: ValueForm | None = None
     frames_join: bool = False
-    spent: Callable[[str, float], None] = _spend_nothing
+    spent: Callable[[str, float], None] = lambda alias, seconds: None
     nothing_beside_spark: bool = False
     without_spark: bool = False
     no_session: bool = False

@@ -348,14 +348,10 @@ def _side(frame: DataFrame, name: str, schema: Schema | None) -> Side:
         return Side.of(None)
     try:
         physical = physical_of_spark(kind, schema)
-        fits = _plain(spark_type(schema, physical)) == _plain(kind)
+        # As text, without nullability.
+        fits = spark_type(schema, physical).simpleString() == kind.simpleString()
     except (ValueError, KeyError, AttributeError, DataException):
         fits = False
     if not fits:
         raise ConnectException(f'The column "{name}" has the type {kind.simpleString()}, which does not fit {schema}')
     return Side.of(schema, physical)
-
-
-def _plain(kind: T.DataType) -> str:
-    """A type as text, without nullability."""
-    return kind.simpleString()

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
 from penstock.api import HeaderConverter
+from penstock.api.arrow import one_array
 from penstock.data import ConnectHeaders, Header, Schema
 from penstock.pipeline.batch.batches import WIRE_HEADERS, Failures, Stage
 from penstock.pipeline.batch.segments import class_name
@@ -184,7 +185,7 @@ def _list_of(offsets: Sequence[int] | np.ndarray, entries: pa.StructArray) -> pa
 
 def wire_to_column(wire: pa.Array | pa.ChunkedArray) -> pa.ListArray:
     """Headers as a frame task's Arrow column has them (key and bytes)."""
-    lists = _one_list(wire)
+    lists = one_array(wire)
     entries = lists.flatten()
     data = [variant.encode(one) for one in entries.field("value").to_pylist()]
     keys = entries.field("key").to_pylist()
@@ -201,7 +202,7 @@ class HeaderEntries:
     """
 
     def __init__(self, column: pa.Array | pa.ChunkedArray) -> None:
-        lists = _one_list(column)
+        lists = one_array(column)
         self.offsets = _offsets(lists)
         self._entries = lists.flatten()
         self.codes, self._firsts = _distinct(
@@ -240,14 +241,6 @@ def headers_of_column(column: pa.Array | pa.ChunkedArray) -> list[ConnectHeaders
 
 def _variant_part(values: pa.StructArray, name: str) -> pa.Array:
     return values.field(values.type.get_field_index(name))
-
-
-def _one_list(column: pa.Array | pa.ChunkedArray) -> pa.ListArray:
-    if isinstance(column, pa.ChunkedArray):
-        column = column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-    if isinstance(column, pa.ChunkedArray):
-        column = pa.concat_arrays(column.chunks or [pa.array([], column.type)])
-    return column
 
 
 def _offsets(lists: pa.ListArray) -> np.ndarray:

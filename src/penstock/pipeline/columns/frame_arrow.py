@@ -39,6 +39,7 @@ from penstock.pipeline.columns.layout import (
     logical_name,
 )
 from penstock.pipeline.columns.records import to_arrow
+from penstock.pipeline.columns.sizes import fields_of
 
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
@@ -389,11 +390,7 @@ def _strange(kind: pa.DataType) -> str | None:
         return str(kind)
     if is_variant(kind):
         return "VARIANT, inside of others"
-    return next((found for field in _parts(kind) if (found := _strange(field.type)) is not None), None)
-
-
-def _parts(kind: pa.DataType) -> list[pa.Field]:
-    return [] if not pa.types.is_nested(kind) else [kind.field(index) for index in range(kind.num_fields)]
+    return next((found for field in fields_of(kind) if (found := _strange(field.type)) is not None), None)
 
 
 def _readable(kind: pa.DataType) -> pa.DataType:

@@ -102,17 +102,9 @@ HEADERS_ARROW: Final = pa.list_(
     )
 )
 
-UNSCALED_SPARK: Final = T.StructType(
-    [T.StructField("unscaled", T.BinaryType()), T.StructField("scale", T.IntegerType())]
-)
+UNSCALED_SPARK: Final = T.StructType().add("unscaled", T.BinaryType()).add("scale", T.IntegerType())
 HEADERS_SPARK: Final = T.ArrayType(
-    T.StructType(
-        [
-            T.StructField("key", T.StringType()),
-            T.StructField("schema", T.IntegerType()),
-            T.StructField("value", T.VariantType()),
-        ]
-    )
+    T.StructType().add("key", T.StringType()).add("schema", T.IntegerType()).add("value", T.VariantType())
 )
 
 _ARROW_SCALARS: Final[dict[Type, pa.DataType]] = {
@@ -155,12 +147,12 @@ def logical_name(schema: Schema) -> str | None:
 
 
 def is_decimal(schema: Schema) -> bool:
-    """Tell whether the schema is Connect's Decimal."""
+    """True if the schema is Connect's Decimal."""
     return schema.type is Type.BYTES and schema.name == Decimal.LOGICAL_NAME
 
 
 def decimal_scale(schema: Schema) -> int | None:
-    """Return the scale of a Decimal schema, None where the parameter is missing or no number."""
+    """The scale of a Decimal schema, None where the parameter is missing or no number."""
     text = (schema.parameters or {}).get("scale")
     try:
         scale = None if text is None else int(text)
@@ -174,19 +166,19 @@ def default_physical(schema: Schema | None) -> Layout:
     """The narrowest layout for a schema: what a frame uses until a value forces a wider one."""
     if schema is None:
         return VARIANT
+    children = tuple(map(default_physical, parts_of(schema)))
     match schema.type:
         case Type.ARRAY:
-            return Layout(LayoutKind.ARRAY, (default_physical(schema.value_schema),))
+            return Layout(LayoutKind.ARRAY, children)
         case Type.MAP:
-            children = (default_physical(schema.key_schema), default_physical(schema.value_schema))
             return Layout(LayoutKind.MAP if has_plain_keys(schema) else LayoutKind.ENTRIES, children)
         case Type.STRUCT:
-            return Layout(LayoutKind.STRUCT, tuple(default_physical(field.schema) for field in schema.fields))
+            return Layout(LayoutKind.STRUCT, children)
+        case _ if is_decimal(schema):
+            scale = decimal_scale(schema)
+            narrow = scale is not None and 0 <= scale <= MAX_DECIMAL_DIGITS and not _is_wide(schema.default)
+            return DECIMAL if narrow else UNSCALED
         case _:
-            if is_decimal(schema):
-                scale = decimal_scale(schema)
-                narrow = scale is not None and 0 <= scale <= MAX_DECIMAL_DIGITS and not _is_wide(schema.default)
-                return DECIMAL if narrow else UNSCALED
             return SCALAR
 
 
@@ -195,7 +187,7 @@ def _is_wide(default: object) -> bool:
 
 
 def has_plain_keys(schema: Schema) -> bool:
-    """Tell whether a map schema has string keys, and so may be a map column."""
+    """True if a map schema has string keys, and so may be a map column."""
     return schema.key_schema is not None and schema.key_schema.type is Type.STRING
 
 
@@ -204,31 +196,9 @@ def members_of_layout(schema: Schema | None, physical: Layout) -> list[tuple[Sch
     return list(zip(parts_of(schema), physical.children, strict=True)) if schema and physical.children else []
 
 
-_WIDER: Final = {
-    frozenset((LayoutKind.DECIMAL, LayoutKind.UNSCALED)): LayoutKind.UNSCALED,
-    frozenset((LayoutKind.MAP, LayoutKind.ENTRIES)): LayoutKind.ENTRIES,
-}
-
-
-def widen(first: Layout, second: Layout) -> Layout:
-    """Return the narrowest choice that can hold what either of two frames of one schema holds."""
-    if first == second:
-        return first
-    if first.form is second.form:
-        if len(first.children) != len(second.children):
-            return VARIANT
-        pairs = zip(first.children, second.children, strict=True)
-        return Layout(first.form, tuple(widen(one, other) for one, other in pairs))
-    form = _WIDER.get(frozenset((first.form, second.form)))
-    if form is None:
-        return VARIANT
-    pairs = zip(first.children, second.children, strict=True)
-    return Layout(form, tuple(widen(one, other) for one, other in pairs))
-
-
 @lru_cache(maxsize=_MAX_SCHEMAS)
 def arrow_type(schema: Schema | None, physical: Layout | None = None) -> pa.DataType:
-    """Return the Arrow type of a column of this schema; ``physical`` None means the default choice."""
+    """The Arrow type of a column of this schema; ``physical`` None means the default choice."""
     layout = default_physical(schema) if physical is None else physical
     if layout.form is LayoutKind.VARIANT or schema is None:
         return VARIANT_ARROW
@@ -254,7 +224,7 @@ def arrow_type(schema: Schema | None, physical: Layout | None = None) -> pa.Data
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
 def spark_type(schema: Schema | None, physical: Layout | None = None) -> T.DataType:
-    """Return the Spark type of a column of this schema; ``physical`` None means the default choice."""
+    """The Spark type of a column of this schema; ``physical`` None means the default choice."""
     layout = default_physical(schema) if physical is None else physical
     if layout.form is LayoutKind.VARIANT or schema is None:
         return T.VariantType()
@@ -280,12 +250,12 @@ def spark_type(schema: Schema | None, physical: Layout | None = None) -> T.DataT
 
 @lru_cache(maxsize=_MAX_SCHEMAS)
 def holds_variant(physical: Layout) -> bool:
-    """Tell whether a column of this layout is a VARIANT, or has one inside."""
+    """True if a column of this layout is a VARIANT, or has one inside."""
     return physical.form is LayoutKind.VARIANT or any(map(holds_variant, physical.children))
 
 
 def holds_unscaled(physical: Layout) -> bool:
-    """Tell whether a column of this layout has decimals of any number of digits, at any depth."""
+    """True if a column of this layout has decimals of any number of digits, at any depth."""
     return physical.form is LayoutKind.UNSCALED or any(map(holds_unscaled, physical.children))
 
 
@@ -295,7 +265,7 @@ def collectable(column: Column) -> Column:
 
 
 def physical_of_arrow(column_type: pa.DataType, schema: Schema | None) -> Layout:
-    """Read the physical choice back from the Arrow type of a column that holds values of ``schema``."""
+    """Reads the physical choice back from the Arrow type of a column that holds values of ``schema``."""
     if schema is None or is_variant(column_type):
         return VARIANT
     is_list = pa.types.is_list(column_type) or pa.types.is_large_list(column_type)
@@ -320,7 +290,7 @@ def physical_of_arrow(column_type: pa.DataType, schema: Schema | None) -> Layout
 
 
 def physical_of_spark(column_type: T.DataType, schema: Schema | None) -> Layout:
-    """Read the physical choice back from the Spark type of a column that holds values of ``schema``."""
+    """Reads the physical choice back from the Spark type of a column that holds values of ``schema``."""
     if schema is None:
         return VARIANT
     match column_type:

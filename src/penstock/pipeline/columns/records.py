@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import numpy as np
 import pyarrow as pa
 
+from penstock.api.arrow import one_array
 from penstock.data import Date, FarDate, FarTime, FarTimestamp, Schema, Struct, Time, Timestamp, Type, validate_value
 from penstock.data.structs import map_key
 from penstock.errors import DataException
@@ -318,9 +319,7 @@ def from_arrow(
 
 
 def _one_chunk(array: pa.Array | pa.ChunkedArray) -> pa.Array:
-    if isinstance(array, pa.ChunkedArray):
-        chunks = array.chunks or [pa.array([], array.type)]
-        array = chunks[0] if len(chunks) == 1 else pa.concat_arrays(chunks)
+    array = one_array(array)
     # Children of a sliced array know nothing of the slice: a copy does away with it.
     return pa.concat_arrays([array]) if array.offset and pa.types.is_nested(array.type) else array
 

@@ -152,13 +152,9 @@ def _structs(
             return None
         members.append(found)
     made: list[SchemalessColumn] = []
-    for index, (chunk, no_object) in enumerate(zip(chunks, gone, strict=True)):
+    for index, no_object in enumerate(gone):
         columns = [one[index] for one in members]
-        fields = [pa.field(name, one.array.type) for name, one in zip(everything, columns, strict=True)]
-        mask = None if no_object is None else pa.array(no_object)
-        array = pa.StructArray.from_arrays([one.array for one in columns], fields=fields, mask=mask)
-        inside = pa.StructArray.from_arrays([one.marks for one in columns], names=everything)
-        made.append(SchemalessColumn(array, _nested(inside, len(chunk), array.type)))
+        made.append(_struct_of(everything, columns, None if no_object is None else pa.array(no_object)))
     return made
 
 
@@ -362,11 +358,14 @@ def _objects(
     if not everything:
         return None
     columns = [_field(batch, given, name, owners, known.get(name, _NULL), depth) for name in everything]
-    fields = [pa.field(name, one.array.type) for name, one in zip(everything, columns, strict=True)]
-    mask = None if all_there else _mask(values, dict)
+    return _struct_of(everything, columns, None if all_there else _mask(values, dict))
+
+
+def _struct_of(names: Sequence[str], columns: Sequence[SchemalessColumn], mask: pa.Array | None) -> SchemalessColumn:
+    fields = [pa.field(name, one.array.type) for name, one in zip(names, columns, strict=True)]
     array = pa.StructArray.from_arrays([one.array for one in columns], fields=fields, mask=mask)
-    inside = pa.StructArray.from_arrays([one.marks for one in columns], names=everything)
-    return SchemalessColumn(array, _nested(inside, len(values), array.type))
+    inside = pa.StructArray.from_arrays([one.marks for one in columns], names=names)
+    return SchemalessColumn(array, _nested(inside, len(array), array.type))
 
 
 def _field(

@@ -163,12 +163,13 @@ def slices_of(table: pa.Table, starts: Sequence[int]) -> list[pa.Table]:
 def _has_dictionary(fields: Any) -> bool:
     """True if a dictionary is among the types of a schema or of a nested type."""
     return any(
-        pa.types.is_dictionary(field.type) or (field.type.num_fields > 0 and _has_dictionary(_members(field.type)))
+        pa.types.is_dictionary(field.type) or (field.type.num_fields > 0 and _has_dictionary(fields_of(field.type)))
         for field in fields
     )
 
 
-def _members(kind: pa.DataType) -> list[pa.Field]:
+def fields_of(kind: pa.DataType) -> list[pa.Field]:
+    """The fields of a nested type, none of any other."""
     return [kind.field(index) for index in range(kind.num_fields)]
 
 

@@ -445,7 +445,6 @@ class OutcomeLeaf:
 
     taken: Column | None
     leaf: Leaf
-    slot: int
     suffix: str = ""
 
     def changes(self, name: str) -> bool:

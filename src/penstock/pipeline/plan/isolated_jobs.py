@@ -29,6 +29,7 @@ from penstock.pipeline.spark.isolated_session import (
 )
 
 if TYPE_CHECKING:
+    from penstock.pipeline.plan.chain import ShapeGroup, Staged
     from penstock.pipeline.plan.step import Shape
     from penstock.pipeline.spark.gate import PythonWork
     from penstock.pipeline.spark.session import SparkRuntime
@@ -171,9 +172,14 @@ class PlanOrder:
     ``SparkJobs.run``.
     """
 
-    groups: tuple[tuple[Any, Shape, frozenset[str]], ...]
+    groups: tuple[tuple[tuple[Staged, ...], Shape, frozenset[str]], ...]
     slots: tuple[int | None, ...]
     apart: bool
+
+    @classmethod
+    def of(cls, groups: Sequence[ShapeGroup], *, slots: tuple[int | None, ...] = (None,), apart: bool) -> PlanOrder:
+        """The order for groups; without slots there is one."""
+        return cls(tuple((group.steps, group.shape, group.carry) for group in groups), slots, apart)
 
     def on(self, table: pa.Table) -> SessionOrder:
         """The order for these rows."""

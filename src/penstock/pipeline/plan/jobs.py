@@ -15,6 +15,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Final, NoReturn, TypeAlias, TypeVar
 
 import numpy as np
@@ -298,14 +299,13 @@ class SparkJobs:
         The slot of each group is its place, unless there is only one.
         """
         slots: tuple[int | None, ...] = (None,) if len(groups) == 1 else tuple(range(len(groups)))
-        return self._plan_of(tuple(replace(one, rows=None, columns={}) for one in groups), slots, apart=True)
+        return self._plan_of(PlanOrder.of(groups, slots=slots, apart=True))
 
     # ------------------------------------------------------------------ DataFrames of tasks
     def run_frame(self, columns: FrameColumns, steps: tuple[Staged, ...]) -> GroupOutcome:
         """The outcome of a DataFrame's rows after the steps. Part of a job of ``on_dataframe``."""
         assert columns.frame is not None, "the rows are a DataFrame"
-        group = ShapeGroup(steps, columns.shape, None, {}, columns.carried)
-        plan = self._plan_of((group,), (None,), apart=False)
+        plan = self._plan_of(PlanOrder(((steps, columns.shape, columns.carried),), (None,), apart=False))
         return plan.outcomes(_collected(columns.frame, plan, own=False), None, None)[0]
 
     def planned(
@@ -317,8 +317,7 @@ class SparkJobs:
         no step asks of topics.
         """
         assert columns.frame is not None, "the rows are a DataFrame"
-        group = ShapeGroup(steps, columns.shape, None, {}, columns.carried)
-        plan = self._plan_of((group,), (None,), apart=False)
+        plan = self._plan_of(PlanOrder(((steps, columns.shape, columns.carried),), (None,), apart=False))
         frame = columns.frame
         for name, found in looked_up(plan.lookups, pa.array([topic], pa.string())).items():
             frame = frame.withColumn(name, constant_of(found))
@@ -342,10 +341,8 @@ class SparkJobs:
     def _run_one(
         self, group: ShapeGroup, shared: Mapping[str, pa.Array | pa.ChunkedArray], rows: int, apart: bool
     ) -> list[GroupOutcome]:
-        order = PlanOrder(((group.steps, group.shape, group.carry),), (None,), apart)
-        output, given, plan = self._run_order(
-            order, (group.steps, group.shape, apart), lambda plan: _table(group, shared, plan, rows)
-        )
+        order = PlanOrder.of([group], apart=apart)
+        output, given, plan = self._run_order(order, lambda plan: _table(group, shared, plan, rows))
         return plan.outcomes(output, given, group.rows)
 
     # ------------------------------------------------------------------ several groups
@@ -357,26 +354,21 @@ class SparkJobs:
         ordered = tuple(group for _, group in pairs)
         positions = [np.arange(rows) if group.rows is None else group.rows for group in ordered]
         places = np.concatenate(positions)
-        order = PlanOrder(tuple((group.steps, group.shape, group.carry) for group in ordered), slots, apart)
-        key = (slots, tuple((group.steps, group.shape) for group in ordered), apart)
-        output, given, plan = self._run_order(
-            order, key, lambda plan: _shared_table(ordered, slots, places, shared, plan)
-        )
+        order = PlanOrder.of(ordered, slots=slots, apart=apart)
+        output, given, plan = self._run_order(order, lambda plan: _shared_table(ordered, slots, places, shared, plan))
         return plan.outcomes(output, given, places)
 
     # ------------------------------------------------------------------ on a session, or on one of its own
-    def _run_order(
-        self, order: PlanOrder, key: Hashable, table_of: Callable[[Plan], pa.Table]
-    ) -> tuple[pa.Table, pa.Table, Plan]:
+    def _run_order(self, order: PlanOrder, table_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
         """Returns what came of the rows, the rows, and their plan."""
         nbytes = passed = 0
 
         def job(session: SparkSession) -> tuple[pa.Table, pa.Table, Plan]:
             nonlocal nbytes, passed
-            plan = self._plan_of_order(order)
+            plan = self._plan_of(order)
             table = table_of(plan)
             nbytes, passed = nbytes_of(table), plan.passed[0]
-            output = self._execute(session, key, table, plan)
+            output = self._execute(session, order, table, plan)
             plan.passed[0] = max(passed, nbytes, 1)
             return output, table, plan
 
@@ -391,13 +383,11 @@ class SparkJobs:
 
     def output_of(self, order: PlanOrder, table: pa.Table, instead: Callable[[Loss], None]) -> pa.Table:
         """Sends a table through the plan of an order: for the process of a session of its own."""
-        return self._runtime.run(
-            lambda session: self._execute(session, order, table, self._plan_of_order(order)), instead
-        )
+        return self._runtime.run(lambda session: self._execute(session, order, table, self._plan_of(order)), instead)
 
     def _order_alone(self, order: PlanOrder, table_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
         """Runs an order in a session of its own; the plan is that of the worker's session, which comes first."""
-        plan = self._runtime.run(lambda session: self._plan_of_order(order))
+        plan = self._runtime.run(lambda session: self._plan_of(order))
 
         def run(part: pa.Table) -> pa.Table:
             return table_of(self._apart.run(order.on(part)))
@@ -431,26 +421,16 @@ class SparkJobs:
         return slots
 
     # ------------------------------------------------------------------ plans
-    def _plan_of_order(self, order: PlanOrder) -> Plan:
-        groups = tuple(ShapeGroup(steps, shape, None, {}, carry) for steps, shape, carry in order.groups)
-        return self._plan_of(groups, order.slots, order.apart)
-
-    def _plan_of(self, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool) -> Plan:
+    def _plan_of(self, order: PlanOrder) -> Plan:
         generation = self._runtime.generation
-        key = (generation, apart, slots, tuple((group.steps, group.shape, group.carry) for group in groups))
-        return self._kept(key, lambda: self._make_plan(generation, groups, slots, apart))
+        return self._kept((generation, order), lambda: self._make_plan(generation, order))
 
-    def _make_plan(
-        self, generation: int, groups: tuple[ShapeGroup, ...], slots: tuple[int | None, ...], apart: bool
-    ) -> Plan:
+    def _make_plan(self, generation: int, order: PlanOrder) -> Plan:
         parts: list[tuple[int | None, Compiled]] = []
-        for group, slot in zip(groups, slots, strict=True):
-
-            def compiled(group: ShapeGroup = group, slot: int | None = slot) -> Compiled:
-                return compile_steps(group.steps, group.shape, slot)
-
-            parts.append((slot, self._kept((generation, slot, group.steps, group.shape), compiled)))
-        return _assemble(parts, apart, frozenset().union(*(group.carry for group in groups)))
+        for (steps, shape, _), slot in zip(order.groups, order.slots, strict=True):
+            compiled = self._kept((generation, slot, steps, shape), partial(compile_steps, steps, shape, slot))
+            parts.append((slot, compiled))
+        return _assemble(parts, order.apart, frozenset().union(*(carry for _, _, carry in order.groups)))
 
     def _kept(self, key: Hashable, make: Callable[[], T]) -> T:
         with self._lock:
@@ -637,7 +617,7 @@ def _assemble(parts: Sequence[tuple[int | None, Compiled]], apart: bool, carry: 
             if len(parts) > 1:
                 mine = F.col(GROUP_COLUMN) == F.lit(slot)
                 taken = mine if taken is None else mine & taken
-            ends.append(OutcomeLeaf(taken, leaf, slot or 0, compiled.suffix))
+            ends.append(OutcomeLeaf(taken, leaf, compiled.suffix))
     if lookups:
         reads |= {"topic"}
     changed = {name for end in ends for name in end.leaf.changed if name in OTHERS} | carry

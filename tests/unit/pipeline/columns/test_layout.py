@@ -32,7 +32,6 @@ from penstock.pipeline.columns.layout import (
     SCALAR,
     UNSCALED,
     UNSCALED_SPARK,
-    VARIANT,
     VARIANT_ARROW,
     Layout,
     LayoutKind,
@@ -48,7 +47,6 @@ from penstock.pipeline.columns.layout import (
     schema_of_spark,
     spark_type,
     time_of_millis,
-    widen,
 )
 
 INT_MAP = SchemaBuilder.map(INT32_SCHEMA, STRING_SCHEMA).build()
@@ -129,16 +127,13 @@ def test_every_field_is_nullable_at_every_depth() -> None:
     check(arrow_type(required))
 
 
-def test_widening_keeps_what_two_frames_share_and_takes_the_larger_form_elsewhere() -> None:
+def test_a_wider_layout_is_read_back_from_its_types() -> None:
     narrow = default_physical(NESTED)
     list_of_unscaled = Layout(LayoutKind.ARRAY, (UNSCALED,))
     entries = Layout(LayoutKind.ENTRIES, narrow.children[2].children)
     one = Layout(LayoutKind.STRUCT, (SCALAR, list_of_unscaled, *narrow.children[2:]))
     other = Layout(LayoutKind.STRUCT, (*narrow.children[:2], entries, narrow.children[3]))
 
-    assert widen(one, other) == widen(other, one) == Layout(LayoutKind.STRUCT, (*one.children[:2], *other.children[2:]))
-    assert widen(narrow, narrow) == narrow
-    assert widen(narrow, VARIANT) == VARIANT
     assert physical_of_arrow(arrow_type(NESTED, one), NESTED) == one
     assert physical_of_spark(spark_type(NESTED, other), NESTED) == other
 

@@ -54,9 +54,7 @@ def plan_of(pipeline: SinkPipeline, table: pa.Table, reads: frozenset[str] = fro
     columns = module._input_columns(found, list(range(count)), count, table.num_rows, reads)
     nothing: Any = None
     ends = tuple(
-        OutcomeLeaf(
-            None, Leaf(None, one.shape, nothing, frozenset(), None, None), slot, "" if count == 1 else f"_{slot}"
-        )
+        OutcomeLeaf(None, Leaf(None, one.shape, nothing, frozenset(), None, None), "" if count == 1 else f"_{slot}")
         for slot, one in enumerate(found.groups)
     )
     fields = [pa.field(f"message_{one.name}", one.type) for one in CONSUMED_SCHEMA]

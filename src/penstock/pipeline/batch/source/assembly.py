@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -22,6 +22,7 @@ from penstock.pipeline.batch.source.frame_input import FrameColumns, missing_con
 from penstock.pipeline.plan.chain import GroupOutcome, ShapeGroup, unchanged
 from penstock.pipeline.plan.step import SIDES, ColumnConverter, Shape, SideName
 
+T = TypeVar("T")
 _NAMES: Final = ("topic", "partition", "timestamp", "key", "value", "headers")
 
 
@@ -136,12 +137,12 @@ class Assembly:
         return ProduceBatch(
             table,
             failures.errors,
-            self._constant_topic(columns["topic"]),
+            self._constant("topic", columns["topic"], str),
             has_headers=columns["headers"].null_count < rows,
             has_dropped=self._dropped is not None,
             has_keys=columns["key"].null_count < rows,
             has_partition=columns["partition"].null_count < rows,
-            timestamp=self._constant_timestamp(columns["timestamp"]),
+            timestamp=self._constant("timestamp", columns["timestamp"], int),
             origins=failures.origins,
         )
 
@@ -158,23 +159,13 @@ class Assembly:
         kind, value = PRODUCE_SCHEMA.field(name).type, self._constants.get(name)
         return pa.nulls(self.rows, kind) if value is None else pa.repeat(pa.scalar(value, kind), self.rows)
 
-    def _constant_topic(self, column: Column) -> str | None:
-        if "topic" in self._constants:
-            topic = self._constants["topic"]
-            return topic if isinstance(topic, str) else None
-        if not self.rows or column.null_count:
-            return None
-        different = pc.unique(column)
-        return different[0].as_py() if len(different) == 1 else None
-
-    def _constant_timestamp(self, column: Column) -> int | None:
-        if "timestamp" in self._constants:
-            value = self._constants["timestamp"]
-            return value if isinstance(value, int) else None
-        if not self.rows or column.null_count:
-            return None
-        ends = pc.min_max(column).as_py()
-        return ends["min"] if ends["min"] == ends["max"] else None
+    def _constant(self, name: str, column: Column, kind: type[T]) -> T | None:
+        """The value of all rows; None if they differ or one is null."""
+        value: object = self._constants.get(name)
+        if name not in self._constants and self.rows and not column.null_count:
+            ends = pc.min_max(column).as_py()
+            value = ends["min"] if ends["min"] == ends["max"] else None
+        return value if isinstance(value, kind) else None
 
 
 def put_coordinates(assembly: Assembly, attributes: Attributes, columns: LazyColumns) -> None:
