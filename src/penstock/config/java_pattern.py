@@ -194,8 +194,10 @@ _PIECE: Final = re.compile(
 
 
 def written_out(pattern: str) -> int:
-    """The size of a pattern in Python's syntax: the number of its characters and sets, each counted as often as it has
-    to repeat.
+    """The number of characters and sets of a pattern, each counted as often as it has to repeat.
+
+    The engine that compiles a pattern expands it so: ``(?:(?:a{1000}){1000}){1000}`` would take it hours and all
+    memory, in one call during which no other thread can run.
 
     >>> written_out("ab{3}"), written_out("(?:a[b-z]){10}"), written_out(r"(?:(?:a{9}){9}){9}\\{5}")
     (4, 60, 1092)

@@ -150,11 +150,7 @@ class SignatureError(TypeError):
 
 @functools.lru_cache(maxsize=1024)
 def check_methods(cls: type) -> None:
-    """Returns if the worker can call every method that a class overrides.
-
-    Raises:
-        SignatureError: the worker cannot call a method; the text names the first one.
-    """
+    """Raises SignatureError for the first overridden method that the worker cannot call."""
     for name, arguments in _methods_of_bases(cls):
         member = inspect.getattr_static(cls, name)
         where = f"{cls.__module__}.{cls.__qualname__}.{name}"

@@ -45,11 +45,7 @@ ENTRY_POINT_GROUP = "penstock.plugins"
 
 
 def find_entry_points(paths: Sequence[str] | None = None) -> list[PluginDescriptor]:
-    """Plugins that distributions declare under ``penstock.plugins``: ``alias = module:Class``, or ``alias = module``.
-
-    Args:
-        paths: Directories to search; None for Python's search path.
-    """
+    """Plugins that distributions declare under ``penstock.plugins``: ``alias = module:Class``, or ``alias = module``."""
     found: list[PluginDescriptor] = []
     distributions = (
         importlib.metadata.distributions() if paths is None else importlib.metadata.distributions(path=list(paths))
@@ -315,10 +311,7 @@ class Plugins:
 
     @classmethod
     def discover(cls, plugin_path: Sequence[str] = ()) -> Plugins:
-        """Creates a registry of the built-in plugins, installed distributions and these directories.
-
-        Imports nothing; that happens when a name is first resolved.
-        """
+        """Creates a registry of the built-in plugins, installed distributions and these directories; imports nothing."""
         return cls(plugin_path)
 
     def descriptors(self, kinds: Iterable[PluginKind] | None = None) -> list[PluginDescriptor]:
@@ -330,30 +323,15 @@ class Plugins:
         return sorted(chosen.values(), key=lambda plugin: (order.index(plugin.kind), plugin.name))
 
     def resolve(self, kind: PluginKind, class_text: str) -> type:
-        """The class of a name.
-
-        Raises:
-            PluginNotFoundException: the class does not exist; the message lists the available classes and the closest
-                name.
-        """
+        """The class of a name; the message of a PluginNotFoundException lists the available and the closest names."""
         return self._resolve((kind,), class_text)
 
     def find(self, kind: PluginKind, class_text: str) -> type | None:
-        """As ``resolve``; None if the class does not exist, for callers that search elsewhere, too.
-
-        Raises:
-            PluginNotFoundException: the class exists but cannot be used.
-        """
+        """As ``resolve``; None if the class does not exist, for callers that search elsewhere, too."""
         return self._find((kind,), class_text.strip())
 
     def discovered(self, kind: PluginKind, name: str) -> type | None:
-        """The class of a plugin that ``descriptors`` lists, or that was already loaded for a connector.
-
-        Imports nothing else, so that any reader may call it.
-
-        Raises:
-            PluginNotFoundException: it cannot be used, or several plugins have this name.
-        """
+        """The class of a plugin that ``descriptors`` lists, or that was loaded before. Imports nothing else."""
         listed = self._listed((kind,), self._stock, name) or self._listed((kind,), self._found_elsewhere(), name)
         if listed is not None or not _is_path(name):
             return listed
@@ -364,21 +342,11 @@ class Plugins:
         return found if isinstance(found, type) and is_kind(found, kind) and not inspect.isabstract(found) else None
 
     def resolve_connector(self, class_text: str) -> type:
-        """The class of a source or sink connector.
-
-        Raises:
-            PluginNotFoundException: the class does not exist; the message lists the available classes and the closest
-                name.
-        """
+        """The class of a source or sink connector."""
         return self._resolve(_CONNECTOR_KINDS, class_text)
 
     def new(self, kind: PluginKind, class_text: str) -> object:
-        """A new instance of a class.
-
-        Raises:
-            PluginNotFoundException: the class does not exist.
-            Exception: the error of its constructor.
-        """
+        """A new instance of a class."""
         return self.resolve(kind, class_text)()
 
     def version(self, cls: type) -> str | None:

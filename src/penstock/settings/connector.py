@@ -210,13 +210,7 @@ class PredicateSpec(TypedConfig):
 
 
 class TransformSpec(TransformConfig):
-    """One step of the chain of transformations.
-
-    Attributes:
-        predicate: The alias of the predicate that selects its records; None for all records.
-        negate: True to run for the records that the predicate does not select.
-        config: Its settings, without `predicate` and `negate`.
-    """
+    """One step of the chain of transformations; ``config`` is without `predicate` and `negate`."""
 
     alias: str
     type: type = setting(type=ConfigType.CLASS)
@@ -240,11 +234,7 @@ class ConnectorSettings(ConnectorConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
-        """Parses the settings that every connector has, before its type (source or sink) is known.
-
-        Raises:
-            ConfigException: The first fault found.
-        """
+        """Parses the settings that every connector has, before its type (source or sink) is known."""
         values = connector_values(cls.definition(), properties, classes)
         return cls.of(values, **_beside(properties, values))
 
@@ -273,12 +263,7 @@ class ConnectorSettings(ConnectorConfig):
 
 
 class SourceSettings(SourceConnectorConfig, ConnectorSettings):
-    """A source connector's settings.
-
-    Attributes:
-        topic_creation: The rules for new topics; None if the broker decides.
-        retry: The delay before the retry of a call.
-    """
+    """A source connector's settings; ``topic_creation`` is None if the broker decides."""
 
     topic_creation: TopicCreation | None
     retry: SourceRetryConfig
@@ -287,16 +272,7 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
     def parse(
         cls, properties: Mapping[str, str], classes: PluginClasses, *, topic_creation_enabled: bool = True
     ) -> Self:
-        """Parses a source connector's configuration.
-
-        Args:
-            properties: The configuration with its placeholders resolved.
-            classes: Loads the classes.
-            topic_creation_enabled: The worker's `topic.creation.enable`.
-
-        Raises:
-            ConfigException: The first fault found.
-        """
+        """Parses a configuration whose placeholders are resolved; raises the first fault."""
         values = connector_values(cls.definition(), properties, classes, OF_SOURCES)
         beside = _beside(properties, values)
         creates = topic_creation_enabled and uses_topic_creation(properties)
@@ -305,21 +281,13 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
 
 
 class SinkSettings(SinkConnectorConfig, ConnectorSettings):
-    """A sink connector's settings.
-
-    Attributes:
-        frames: The conversion of records to frames.
-    """
+    """A sink connector's settings."""
 
     frames: FramesConfig
 
     @classmethod
     def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
-        """Parses a sink connector's configuration.
-
-        Raises:
-            ConfigException: The first fault found.
-        """
+        """Parses a configuration whose placeholders are resolved; raises the first fault."""
         values = connector_values(cls.definition(), properties, classes, OF_SINKS)
         require_valid_topics(properties)
         return cls.of(values, **_beside(properties, values), frames=FramesConfig.of(values))
@@ -333,17 +301,7 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
 def connector_values(
     base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef = ISOLATION
 ) -> dict[str, object]:
-    """The parsed values of the settings that every connector has, transforms and predicates included.
-
-    Args:
-        base: `CONNECTOR`, `SOURCE` or `SINK`.
-        properties: The configuration.
-        classes: Loads the classes.
-        own: Settings in addition to Kafka Connect's.
-
-    Raises:
-        ConfigException: The first fault found.
-    """
+    """The parsed values of the settings that every connector has, transforms and predicates included."""
     resolve = class_resolver(classes)
     # Parsed first, as in Kafka: a fault in these settings is reported before one in a transform.
     base.parse(properties, resolve_class=resolve)
@@ -353,17 +311,7 @@ def connector_values(
 def validate_connector(
     base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef | None = None
 ) -> tuple[ConfigDef, dict[str, ConfigValue]]:
-    """Validates a connector's configuration without stopping at the first fault.
-
-    Args:
-        base: `CONNECTOR`, `SOURCE` or `SINK`; for `SINK` the topics are checked, too.
-        properties: The configuration.
-        classes: Loads the classes.
-        own: Settings in addition to Kafka Connect's.
-
-    Returns:
-        The definition with the settings of transforms and predicates, and the outcome for each setting.
-    """
+    """The definition with the settings of transforms and predicates, and the outcome for each setting."""
     definition = enrich(ConfigDef(base, own or ConfigDef()), properties, classes, require_full=False)
     found = definition.validate_all(properties, resolve_class=class_resolver(classes))
     if base is SINK:

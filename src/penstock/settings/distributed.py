@@ -298,7 +298,6 @@ class DistributedSettings(WorkerSettings):
 
     @classmethod
     def beside(cls, raw: dict[str, str], values: Mapping[str, object]) -> dict[str, Any]:
-        """See `WorkerSettings`."""
         defaulted = {name: str(values[name]) for name in _DEFAULTED if name not in raw}
         return {"raw": {**raw, **defaulted}, "defaulted": tuple(defaulted.items())}
 

@@ -32,12 +32,7 @@ class PluginClasses(Protocol):
     """The plugins in which settings find their classes."""
 
     def find_class(self, kind: PluginKind | None, text: str) -> type:
-        """Returns the class of this name, preferably of this kind, or of another kind.
-
-        Raises:
-            LookupError: The class does not exist.
-            ConnectException: The class exists, but cannot be loaded.
-        """
+        """Returns the class of this name, preferably of this kind; raises LookupError if there is none."""
 
     def installed(self, kind: PluginKind) -> list[str]:
         """The names of the plugins of a kind, as suggestions for users."""
@@ -80,7 +75,6 @@ class InstalledPlugins:
         return next(one for one in key.__mro__ if issubclass(value, one))
 
     def installed(self, kind: PluginKind) -> list[str]:
-        """See `PluginClasses.installed`."""
         return [plugin.name for plugin in self._plugins.descriptors([kind])]
 
 
@@ -97,11 +91,7 @@ def class_resolver(classes: PluginClasses) -> ClassResolver:
 
 
 def ensure_concrete_subclass(base: type, cls: type) -> None:
-    """Returns if a class can be used as a `base`.
-
-    Raises:
-        ConfigException: It does not extend `base`, or it is abstract.
-    """
+    """Refuses a class that does not extend ``base``, or is abstract."""
     if not issubclass(cls, base):
         wanted = base.__name__.removeprefix("Base")
         raise ConfigException(f"Class class {java_text(cls)} does not implement the {wanted} interface")
@@ -113,16 +103,7 @@ def ensure_concrete_subclass(base: type, cls: type) -> None:
 
 
 def definition_of(setting: str, kind: PluginKind, cls: object) -> ConfigDef:
-    """The settings that a transform or predicate defines; creates an instance to get them.
-
-    Args:
-        setting: The setting that names the class, for the message.
-        kind: The required kind.
-        cls: The class; None if its setting is missing.
-
-    Raises:
-        ConfigException: It is not a class of this kind, or it cannot be created.
-    """
+    """The settings that a transform or predicate defines; creates an instance to get them."""
     if not isinstance(cls, type):
         raise ConfigException(setting, cls, f"Not a {kind.noun}")
     ensure_concrete_subclass(kind.base(), cls)
@@ -147,15 +128,7 @@ def kind_of_setting(setting: str) -> PluginKind | None:
 
 
 def changed_code(plugins: Plugins, config: Mapping[str, str]) -> str | None:
-    """Returns the message about a connector whose code has changed on disk since this process loaded it.
-
-    Args:
-        plugins: The worker's plugins, which have loaded its classes.
-        config: The connector's settings.
-
-    Returns:
-        A sentence; None if nothing has changed.
-    """
+    """Returns the message about a connector whose code has changed on disk since this process loaded it, or None."""
     modules = set()
     for setting, text in config.items():
         kind = kind_of_setting(setting)
@@ -185,13 +158,7 @@ def _concrete_neighbours(cls: type) -> Iterable[type]:
 
 @dataclass(frozen=True)
 class SettingFault:
-    """A setting that is wrong.
-
-    Attributes:
-        key: The setting.
-        value: Its text, with secrets hidden; None if it is missing.
-        rule: The fault, in Kafka's words.
-    """
+    """A wrong setting: its text with secrets hidden (None if it is missing), and the fault in Kafka's words."""
 
     key: str
     value: str | None

@@ -43,15 +43,8 @@ _BROKER_DEFAULT: Final = -1
 
 @dataclass(frozen=True)
 class TopicCreationGroup:
-    """A group of topics that are created with the same settings.
-
-    Attributes:
-        name: The group.
-        include: Patterns; a topic is in the group when one matches its whole name.
-        exclude: Patterns of topics that are not in the group even so.
-        partitions: The number of partitions; -1 for the broker's default.
-        replication_factor: The number of replicas; -1 for the broker's default.
-        configs: Settings of the topic.
+    """A group of topics that are created with the same settings: names match a pattern as a whole; -1 is the broker's
+    default.
     """
 
     name: str
@@ -68,11 +61,7 @@ class TopicCreationGroup:
 
 @dataclass(frozen=True)
 class TopicCreation:
-    """The rules of one connector.
-
-    Attributes:
-        groups: The groups, in order; the first match counts. The last is the default group, which takes all topics.
-    """
+    """The rules of a connector; the first group that matches counts, and the last one takes all topics."""
 
     groups: tuple[TopicCreationGroup, ...]
 
@@ -81,11 +70,7 @@ class TopicCreation:
         return next((group for group in self.groups[:-1] if group.matches(topic)), self.groups[-1])
 
     def group(self, name: str) -> TopicCreationGroup:
-        """The group of this name.
-
-        Raises:
-            KeyError: The group does not exist.
-        """
+        """The group of this name; raises KeyError."""
         found = next((group for group in self.groups if group.name == name), None)
         if found is None:
             raise KeyError(name)
@@ -98,11 +83,7 @@ def uses_topic_creation(properties: Mapping[str, object]) -> bool:
 
 
 def parse_topic_creation(properties: Mapping[str, object]) -> TopicCreation:
-    """The rules in a connector's configuration, which has at least one (see `uses_topic_creation`).
-
-    Raises:
-        ConfigException: The first fault found; partitions and replication factor of the default group are required.
-    """
+    """The rules of a configuration that `uses_topic_creation`; raises the first fault."""
     defaults = _parse_group(DEFAULT_GROUP_SETTINGS, properties, DEFAULT_GROUP)
     named = group_definition(defaults.partitions, defaults.replication_factor)
     rules = Prefixed(properties)
@@ -137,11 +118,7 @@ def topic_creation_faults(properties: Mapping[str, object]) -> list[str]:
 
 
 def topic_creation_definition(base: ConfigDef, properties: Mapping[str, object]) -> ConfigDef:
-    """A connector's definition with the settings of its topic creation groups.
-
-    Raises:
-        ConfigException: The list of groups, or the default group's numbers, are wrong.
-    """
+    """A connector's definition with the settings of its topic creation groups."""
     definition = ConfigDef(base).embed(f"{PREFIX}{DEFAULT_GROUP}.", DEFAULT_GROUP, 0, DEFAULT_GROUP_SETTINGS)
     defaults = _parse_group(DEFAULT_GROUP_SETTINGS, properties, DEFAULT_GROUP)
     group = group_definition(defaults.partitions, defaults.replication_factor)
@@ -151,12 +128,7 @@ def topic_creation_definition(base: ConfigDef, properties: Mapping[str, object])
 
 
 def group_definition(partitions: int, replication_factor: int) -> ConfigDef:
-    """The settings of a named group.
-
-    Args:
-        partitions: The number of the default group, for a group without its own.
-        replication_factor: The same.
-    """
+    """The settings of a named group; the numbers are those of the default group."""
     defaults = {"partitions": partitions, "replication.factor": replication_factor}
     definition = ConfigDef()
     for key in GroupConfig.definition().keys.values():
@@ -295,12 +267,7 @@ def is_pattern(topic: str) -> bool:
 
 
 def check_topics(properties: Mapping[str, object], found: MutableMapping[str, ConfigValue]) -> None:
-    """Adds the faults of a sink's topics to the results for its settings.
-
-    Args:
-        properties: The configuration.
-        found: The outcome of the validation so far, by setting; missing settings are added.
-    """
+    """Adds the faults of a sink's topics to the results for its settings; missing settings are added."""
     topics, regex = _given(properties, TOPICS), _given(properties, TOPICS_REGEX)
     dead_letter = java_trim(_given(properties, DLQ_TOPIC) or "")
 
@@ -341,11 +308,7 @@ def check_topics(properties: Mapping[str, object], found: MutableMapping[str, Co
 
 
 def require_valid_topics(properties: Mapping[str, object]) -> None:
-    """Does the checks of `check_topics` before a sink is started.
-
-    Raises:
-        ConfigException: The first fault.
-    """
+    """Raises the first fault that `check_topics` finds."""
     found: dict[str, ConfigValue] = {}
     check_topics(properties, found)
     for value in found.values():

@@ -320,14 +320,7 @@ class WorkerSettings(TypedConfig):
 
     @classmethod
     def parse(cls, properties: Mapping[str, str]) -> Self:
-        """Parses the content of a worker's file.
-
-        Args:
-            properties: The settings; see `resolve_placeholders` for a file with placeholders.
-
-        Raises:
-            InvalidSettingsError: The settings have faults; all of them are listed.
-        """
+        """Parses a worker's file whose placeholders are resolved; raises InvalidSettingsError with all faults."""
         definition = cls.definition()
         given: dict[str, object] = dict(properties)
         found = definition.validate_all(given)
@@ -395,11 +388,7 @@ class WorkerSettings(TypedConfig):
         return {name: value for name, value in self.raw.items() if name.startswith("spark.")}
 
     def rest_tls_settings(self, prefix: str = "listeners.https.") -> dict[str, str]:
-        """The TLS settings of REST listeners: those below the prefix, else the plain `ssl.*` ones.
-
-        Args:
-            prefix: `listeners.https.` or `admin.listeners.https.`.
-        """
+        """The TLS settings of REST listeners: those below the prefix, else the plain `ssl.*` ones."""
         own = with_prefix(self.raw, prefix)
         return own or {name: value for name, value in self.raw.items() if name.startswith("ssl.")}
 
@@ -431,11 +420,7 @@ STANDALONE: Final = StandaloneSettings.definition()
 
 
 def providers_of(properties: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
-    """The config providers that a worker's file names.
-
-    Raises:
-        ConfigException: A provider has no class.
-    """
+    """The config providers that a worker's file names; each needs a class."""
     names = [java_trim(name) for name in (properties.get("config.providers") or "").split(",")]
     providers = []
     for name in dict.fromkeys(filter(None, names)):
@@ -450,15 +435,7 @@ def providers_of(properties: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
 def resolve_placeholders(
     properties: Mapping[str, str], new_provider: Callable[[ProviderSettings], ConfigProvider]
 ) -> dict[str, str]:
-    """Returns a worker's file with its `${provider:[path:]key}` placeholders resolved.
-
-    Args:
-        properties: The file's content.
-        new_provider: Creates and configures a provider, which this function closes.
-
-    Raises:
-        ConfigException: A provider cannot be created, cannot read a path, or has no value for a placeholder.
-    """
+    """A worker's file with its placeholders resolved; ``new_provider`` creates and configures, this closes."""
     made: dict[str, ConfigProvider] = {}
     try:
         for settings in providers_of(properties):

@@ -99,9 +99,6 @@ class FieldReference:
     def parse(cls, prefix: str, text: str) -> FieldReference:
         """Reads ``field``, ``struct.field``, and either with ``:name``.
 
-        Raises:
-            ConfigException: The text has another form.
-
         >>> FieldReference.parse("__", "source.ts_ms")
         FieldReference(struct='source', field='ts_ms', name='__source_ts_ms')
         """
@@ -161,7 +158,6 @@ class _OneOf(CaseInsensitiveValidString):
     """One of some texts; null and blank text count as not set."""
 
     def ensure_valid(self, name: str, value: object) -> None:
-        """See ``Validator``."""
         if value is not None and str(value).strip():
             super().ensure_valid(name, str(value).strip())
 
@@ -323,11 +319,10 @@ class Unwrap(Definition):
 
     @property
     def changes_topic(self) -> bool:  # type: ignore[override]
-        """See ``Step``."""
         return self.route is not None
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Not if a header drops fields, which differs for each record, nor for a VARIANT."""
+        """Not if a header drops fields, which differs for each record, nor for a VARIANT."""
         known = shape.value
         if known.absent:
             return True
@@ -347,7 +342,6 @@ class Unwrap(Definition):
 
     # ------------------------------------------------------------------ one record
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         schema, value = record.value_schema, record.value
         if value is None:
             if not self.keeps_tombstones:
@@ -466,7 +460,6 @@ class Unwrap(Definition):
 
     # ------------------------------------------------------------------ columns
     def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
         known = shape.value
         tombstone = StepPlan(shape, partial(self._make_tombstone), frozenset({"headers"}), self._writes(set()))
         if known.absent:
@@ -586,11 +579,7 @@ def _deleted(kind: _Kind) -> str:
 
 @lru_cache(maxsize=1024)
 def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> FieldSelection:
-    """The struct built from rows: their fields, then ``__deleted`` and the copied fields.
-
-    Raises:
-        SchemaBuilderException: A copied field has the name of another field.
-    """
+    """The struct built from rows: their fields, then ``__deleted`` and the copied fields."""
     row = cast("Field", schema.field(kind.value)).schema
     rewrites = unwrap.deletes is Deletes.REWRITE
     more = [(_DELETED, Schema(Type.STRING, optional=True))] if rewrites else []
@@ -625,7 +614,6 @@ class ExtractNewRecordState(StockTransform[ExtractNewRecordStateConfig]):
     settings = ExtractNewRecordStateConfig
 
     def define(self, config: ExtractNewRecordStateConfig) -> Unwrap:
-        """See ``StockTransform``."""
         deletes, keeps_tombstones = config.handling()
         return Unwrap(
             deletes,

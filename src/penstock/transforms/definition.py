@@ -59,33 +59,21 @@ def no_map(purpose: str) -> str:
 
 
 def require_struct(value: object, schema: Schema | None, purpose: str) -> Struct:
-    """The value, which must be a Struct.
-
-    Raises:
-        DataException: The value is not a Struct.
-    """
+    """Returns the value, or raises DataException if it is not a Struct."""
     if not isinstance(value, Struct):
         raise DataException(f"{no_struct(purpose)}{java_class_of_value(value, schema)}")
     return value
 
 
 def require_map(value: object, purpose: str) -> dict[object, object]:
-    """The value, which must be a dict.
-
-    Raises:
-        DataException: The value is not a dict.
-    """
+    """Returns the value, or raises DataException if it is not a dict."""
     if not isinstance(value, dict):
         raise DataException(f"{no_map(purpose)}{java_class_of_value(value)}")
     return cast("dict[object, object]", value)
 
 
 def with_string_keys(value: dict[object, object]) -> dict[str, object]:
-    """The map, whose keys must be strings.
-
-    Raises:
-        ClassCastError: A key is not a string.
-    """
+    """Returns the map, or raises ClassCastError if a key is not a string."""
     if not has_text_keys(value):
         raise ClassCastError(_ODD_KEY)
     return cast("dict[str, object]", value)
@@ -96,11 +84,7 @@ _NO_PATTERN: Final = 'Invalid regex: Cannot invoke "String.isEmpty()" because "t
 
 
 def ensure_regex(name: str, value: object) -> None:
-    """Checks a regular expression.
-
-    Raises:
-        ConfigException: It is null, is not a valid Java expression, or is not supported here.
-    """
+    """Refuses null, and what is no regular expression of Java or is not supported here."""
     if value is None:
         raise ConfigException(name, value, _NO_PATTERN)
     compile_java(str(value), name=name)
@@ -116,11 +100,7 @@ def null_replacement() -> Any:
 
 
 def replaces_nulls(value: bool | None) -> bool:
-    """True if nulls become their defaults, according to that field.
-
-    Raises:
-        NullPointerError: The setting is present, and null.
-    """
+    """Reads ``null_replacement``; raises NullPointerError if the setting is present and null."""
     if value is None:
         raise NullPointerError("replace.null.with.default is null: set it to true or false, or leave it out")
     return value
@@ -136,11 +116,7 @@ class Definition(Step):
 
     @abstractmethod
     def apply(self, record: R) -> R | None:
-        """Returns the changed record; None: it is dropped.
-
-        Raises:
-            Exception: The record cannot be transformed; with the same class and message as in ``plan``.
-        """
+        """Returns the changed record, None if it is dropped; raises the same error as ``plan`` for a bad record."""
 
 
 class StockTransform(ColumnTransform, Transformation, Generic[C]):
@@ -154,37 +130,25 @@ class StockTransform(ColumnTransform, Transformation, Generic[C]):
 
     @abstractmethod
     def define(self, config: C) -> Definition:
-        """The definition for these settings.
-
-        Raises:
-            ConfigException: The settings conflict.
-        """
+        """Makes the definition; raises ConfigException if settings conflict."""
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Transformation``."""
         self._definition = self.define(self.settings.parse(props))
         # Called for each record on the row path: this saves one call.
         self.apply = self._definition.apply  # type: ignore[method-assign]
 
     def config(self) -> ConfigDef:
-        """See ``Transformation``."""
         return self.settings.definition()
 
     def step(self) -> Definition:
-        """See ``ColumnTransform``."""
         return self._definition
 
     def apply(self, record: R) -> R | None:
-        """See ``Transformation``."""
         return self._definition.apply(record)
 
 
 def pair(base: type[T]) -> tuple[type[T], type[T]]:
-    """The classes of a transform for keys and for values.
-
-    Args:
-        base: The base of both; a private class, with Kafka's name of the transform and their docstring.
-    """
+    """The classes of a transform for keys and for values, from a private base with Kafka's name of the transform."""
     name = base.__name__.lstrip("_")
 
     def of_side(suffix: str) -> type[T]:

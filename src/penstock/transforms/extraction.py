@@ -80,12 +80,7 @@ def field_syntax() -> Any:
 
 
 def parse_path(text: str | None, version: object) -> FieldPath:
-    """Parses a path in the syntax that a transform is configured for.
-
-    Raises:
-        ConfigException: A backtick is not closed.
-        NullPointerError: The text is null.
-    """
+    """Parses a path in the syntax that a transform is configured for; raises NullPointerError for null."""
     if text is None:
         raise NullPointerError("The path of a field is null")
     if str(version).upper() == "V1":
@@ -98,9 +93,6 @@ def split_path(path: str) -> Sequence[str]:
 
     >>> split_path("a.`b.c`.d"), split_path(r"`a\`.b`"), split_path("a.")
     (['a', 'b.c', 'd'], ['a`.b'], ['a', ''])
-
-    Raises:
-        ConfigException: A backtick is not closed.
     """
     steps: list[str] = []
     at = 0
@@ -164,21 +156,11 @@ class FieldPath:
     steps: tuple[str, ...]
 
     def ensure_steps(self) -> None:
-        """Raises if the path has no steps.
-
-        Raises:
-            NoStepsError: The path is empty.
-        """
         if not self.steps:
             raise NoStepsError(f'fromIndex(0) > toIndex(-1): the path "{self.text}" names no field')
 
     def fields(self, schema: Schema) -> list[Field] | None:
-        """The fields along the path, from the top down; None if one of them does not exist.
-
-        Raises:
-            DataException: A step leads into a value that is not a struct.
-            NoStepsError: The path is empty.
-        """
+        """The fields along the path, from the top down; None if one of them does not exist."""
         self.ensure_steps()
         found: list[Field] = []
         current = schema
@@ -205,12 +187,7 @@ class FieldPath:
         return value.get(self.steps[-1]) if defaults else value.get_without_default(self.steps[-1])
 
     def of_map(self, value: Mapping[object, object]) -> object:
-        """The value at the end of the path; None if a map on the way is null or missing.
-
-        Raises:
-            DataException: A step leads into a value that is not a map.
-            NoStepsError: The path is empty.
-        """
+        """The value at the end of the path; None if a map on the way is null or missing."""
         self.ensure_steps()
         for step in self.steps[:-1]:
             inner = value.get(step)
@@ -241,7 +218,7 @@ class Extract(Definition):
     bounds_text: ClassVar[bool] = True
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Objects only if the path leads to a member."""
+        """Objects only if the path leads to a member."""
         known = shape.side(self.side)
         if known.is_object:
             return bool(self.path.steps) and self._found(known) is not None
@@ -257,7 +234,6 @@ class Extract(Definition):
         return found
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         known = shape.side(self.side)
         if known.is_object:
             return self._plan_members(shape, known)
@@ -345,7 +321,6 @@ class Extract(Definition):
         return StepPlan(after, make, names, names)
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         schema, value = side_of(record, self.side)
         if schema is None:
             found = None if value is None else self.path.of_map(require_map(value, _PURPOSE))
@@ -393,7 +368,7 @@ class Hoist(Definition):
     bounds_text: ClassVar[bool] = True
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Without a schema only if the field has a name."""
+        """Without a schema only if the field has a name."""
         known = shape.side(self.side)
         return known.schema is not None or (bool(self.field) and not known.is_variant)
 
@@ -403,7 +378,6 @@ class Hoist(Definition):
         return self.field
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         schema, value = side_of(record, self.side)
         if schema is None:
             return with_side(record, self.side, None, {self.field: value})
@@ -413,7 +387,6 @@ class Hoist(Definition):
         return with_side(record, self.side, hoisted, Struct.unchecked(hoisted, [value]))
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         known = shape.side(self.side)
         if known.schema is None:
             return self._plan_members(shape, known)

@@ -118,9 +118,7 @@ _AT_TIMES: Final = frozenset(("partition", "timestamp"))
 
 @dataclass(frozen=True)
 class Insertion:
-    """A field to add: its source (topic, partition, offset, timestamp, static), its name, and whether it is
-    optional.
-    """
+    """A field to add; ``what`` is its source: topic, partition, offset, timestamp or static."""
 
     what: str
     name: str
@@ -159,13 +157,12 @@ class Insert(OfFields):
     purpose: ClassVar[str] = _PURPOSE
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``. The added fields follow the others."""
+        """The added fields follow the others."""
         kept = [(one.name, one.schema) for one in schema.fields]
         extended = schema_like(schema, [*kept, *((one.name, one.schema()) for one in self.insertions)])
         return FieldSelection.of_all(extended, schema.fields, self.defaults)
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         schema, value = side_of(record, self.side)
         if value is None:
             return record
@@ -192,13 +189,11 @@ class Insert(OfFields):
         return not shape.sink and any(one.what == "offset" for one in self.insertions)
 
     def planned(self, shape: Shape, side: Side, make: Making) -> StepPlan:
-        """See ``OfFields``."""
         plan = super().planned(shape, side, make)
         return replace(plan, reads=plan.reads | {one.what for one in self.insertions if one.what != "static"})
 
     # ------------------------------------------------------------------ with schema
     def plan_struct(self, shape: Shape, known: Side, selection: FieldSelection) -> StepPlan | Split:
-        """See ``OfFields``."""
         if self._needs_sink(shape):
             return self.failing(shape, NOT_A_SINK)
         inserted = [replace(SCALAR, text=self._text_bound(one)) for one in self.insertions]
@@ -224,7 +219,6 @@ class Insert(OfFields):
 
     # ------------------------------------------------------------------ without
     def plan_members(self, shape: Shape, known: Side) -> StepPlan | Split:
-        """See ``OfFields``."""
         if self._needs_sink(shape):
             return self.failing(shape, NOT_A_SINK)
         at_times = [one for one in self.insertions if one.what in _AT_TIMES]
@@ -344,11 +338,7 @@ _REPLACED: Final[Mapping[Type, Callable[[Schema | None, object], object]]] = {
 
 @lru_cache(maxsize=256)
 def masked(schema: Schema, replacement: str | None) -> object:
-    """Returns the masked form of a non-null value of a schema.
-
-    Raises:
-        DataException: Values of this schema cannot be masked, or not with this replacement.
-    """
+    """The masked form of a non-null value of a schema; raises DataException if it cannot be masked."""
     logical = logical_name(schema)
     if logical == Decimal.LOGICAL_NAME:
         return decimal.Decimal(0) if replacement is None else _decimal(replacement)
@@ -411,7 +401,6 @@ class Masked(Change):
     replacement: str | None
 
     def layout(self, schema: Schema, physical: Layout) -> Layout:
-        """See ``Change``."""
         try:
             mask = masked(schema, self.replacement)
         except DataException:
@@ -423,7 +412,6 @@ class Masked(Change):
     def column(
         self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
     ) -> tuple[Column, Sequence[StepFault]]:
-        """See ``Change``."""
         try:
             mask = literal(masked(schema, self.replacement), schema, self.layout(schema, physical))
         except DataException as error:
@@ -431,13 +419,11 @@ class Masked(Change):
         return F.when(column.isNotNull(), mask), ()
 
     def member(self, known: ValueDescription | None) -> ValueDescription:
-        """See ``Change``."""
         if known is None:
             return ValueDescription(Schema(Type.STRING, optional=True), CLEAN_SCALAR)
         return replace(known, physical=self.layout(known.schema, known.physical))
 
     def value(self, schema: Schema | None, value: object) -> object:
-        """See ``Change``."""
         if value is None:
             return None
         if schema is None:
@@ -468,11 +454,9 @@ class Mask(OfChanges):
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
-        """See ``OfChanges``."""
         return dict.fromkeys(self.fields, Masked(self.replacement))
 
     def updated(self, schema: Schema) -> Schema:
-        """See ``OfChanges``."""
         return schema
 
 

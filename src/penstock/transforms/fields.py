@@ -67,11 +67,7 @@ class Change(ABC):
 
     @abstractmethod
     def value(self, schema: Schema | None, value: object) -> object:
-        """A changed value; ``schema`` is that of the value as it was.
-
-        Raises:
-            ConnectException: The value cannot be changed.
-        """
+        """The changed value; ``schema`` is that of the value before. Raises ConnectException for a bad value."""
 
     def member(self, known: ValueDescription | None) -> ValueDescription:
         """Returns the known type of schemaless values of one kind after the change; None if null replaces a field."""
@@ -80,13 +76,7 @@ class Change(ABC):
 
 @dataclass(frozen=True)
 class Pick:
-    """One field of the new struct.
-
-    Attributes:
-        name: Its name there.
-        path: The path of its value, from the top down.
-        change: The change of the value.
-    """
+    """A field of the new struct: its name there, the path of its value from the top down, and the change."""
 
     name: str
     path: tuple[Field, ...]
@@ -230,12 +220,7 @@ class FieldSelection:
         return [(at, partial(one.change.value, one.field.schema)) for at, one in found if one.change is not None]
 
     def struct(self, value: Struct) -> Struct:
-        """Builds the new struct from one struct.
-
-        Raises:
-            DataException: A required field is null.
-            ConnectException: A value cannot be changed.
-        """
+        """Builds the new struct; raises DataException for null in a required field."""
         old = value.values
         made = [old[place] for place in self._places]
         for at, way, end, default in self._below:
@@ -278,11 +263,7 @@ def field_value(value: Struct, field: str | Field, *, defaults: bool) -> object:
 
 
 def schema_like(schema: Schema, fields: Sequence[tuple[str, Schema]]) -> Schema:
-    """A struct schema with these fields and the name, version, doc and parameters of another.
-
-    Raises:
-        SchemaBuilderException: Two fields have the same name.
-    """
+    """A struct schema with these fields and the name, version, doc and parameters of another."""
     builder = copy_basics(schema, SchemaBuilder.struct())
     for name, field_schema in fields:
         builder.field(name, field_schema)
@@ -384,11 +365,7 @@ class OfFields(Definition):
 
     @abstractmethod
     def select(self, schema: Schema) -> FieldSelection:
-        """Returns the selection for structs of a schema.
-
-        Raises:
-            Exception: Every struct of this schema fails.
-        """
+        """Selects the fields of structs of a schema; raises an error if every struct of this schema fails."""
 
     def members(self, before: Members) -> Mapping[str, MapMember]:
         """Returns the result for schemaless maps of the same form, if it ``takes`` them; by default the same maps."""
@@ -413,7 +390,6 @@ class OfFields(Definition):
 
     # ------------------------------------------------------------------ one record
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         schema, value = side_of(record, self.side)
         if value is None and self.nulls is not Nulls.FAIL:
             if schema is None or self.nulls is Nulls.STAY:
@@ -432,7 +408,6 @@ class OfFields(Definition):
 
     # ------------------------------------------------------------------ columns
     def plan(self, shape: Shape) -> StepPlan | Split:
-        """See ``Step``."""
         known = shape.side(self.side)
         if self.whole is None or known.absent:
             unfit = None if known.schema is not None and self.schema_first else self.unfit(shape)
@@ -551,12 +526,7 @@ class OfFields(Definition):
 
 
 class OfChanges(OfFields):
-    """Changes the values of some fields. Subclasses are frozen dataclasses.
-
-    Attributes:
-        defaults: True if a null is replaced by its field's default.
-        changes: The change of each field, unless ``whole`` is changed.
-    """
+    """Changes the values of some fields, or the ``whole``. Subclasses are frozen dataclasses."""
 
     defaults: bool
 
@@ -567,14 +537,9 @@ class OfChanges(OfFields):
 
     @abstractmethod
     def updated(self, schema: Schema) -> Schema:
-        """The schema of the changed values.
-
-        Raises:
-            ConnectException: Values of this schema cannot be changed.
-        """
+        """The schema of the changed values; raises ConnectException if such values cannot be changed."""
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``."""
         picks = self.picks(schema) if self.whole is None else ()
         return FieldSelection(self.updated(schema), picks, self.defaults)
 
@@ -583,7 +548,7 @@ class OfChanges(OfFields):
         return tuple(Pick(one.name, (one,), self.changes.get(one.name)) for one in schema.fields)
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Not if a map would be changed, whole or as a field."""
+        """Not if a map would be changed, whole or as a field."""
         known = shape.side(self.side)
         if not known.is_object:
             return super().takes(shape)
@@ -591,7 +556,7 @@ class OfChanges(OfFields):
         return self.whole is None and not any(name in before and before[name].is_object for name in self.changes)
 
     def members(self, before: Members) -> Mapping[str, MapMember]:
-        """See ``OfFields``. A missing field is changed as null, and then exists."""
+        """A missing field is changed as null, and then exists."""
         after = dict(super().members(before))
         for name, change in self.changes.items():
             old = before.get(name)
@@ -599,7 +564,6 @@ class OfChanges(OfFields):
         return after
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """See ``OfFields``."""
         changed = dict(value)
         for name, change in self.changes.items():
             changed[name] = change.value(None, changed.get(name))

@@ -74,7 +74,6 @@ class Drop(Definition):
     keys: tuple[str, ...]
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
 
         def make(record: RecordColumns, keep: NameColumn) -> Made:
             return Made({"headers": without_headers(record.headers, self.keys)})
@@ -82,7 +81,6 @@ class Drop(Definition):
         return StepPlan(shape, make, _HEADERS, _HEADERS)
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         kept = ConnectHeaders(one for one in record.raw_headers or () if one.key not in self.keys)
         return cast("R", record.new_record(headers=kept))
 
@@ -94,7 +92,6 @@ class DropHeaders(StockTransform[DropHeadersConfig]):
     settings = DropHeadersConfig
 
     def define(self, config: DropHeadersConfig) -> Drop:
-        """See ``StockTransform``."""
         return Drop(config.headers)
 
 
@@ -146,7 +143,6 @@ class FieldsToHeaders(OfFields):
 
     @cached_property
     def purpose(self) -> str:
-        """See ``OfFields``."""
         return "header move" if self.move else "header copy"
 
     @cached_property
@@ -154,7 +150,6 @@ class FieldsToHeaders(OfFields):
         return frozenset(field for field, _ in self.pairs) if self.move else frozenset()
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``."""
         for name, _ in self.pairs:
             if schema.field(name) is None:
                 raise NullPointerError(f"{_NO_FIELD}{name}")
@@ -164,20 +159,17 @@ class FieldsToHeaders(OfFields):
         return FieldSelection.of_all(schema_like(schema, [(one.name, one.schema) for one in kept]), kept, self.defaults)
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Not if all members would be moved."""
+        """Not if all members would be moved."""
         known = shape.side(self.side)
         return bool(self.members(members_of(known))) if known.is_object else super().takes(shape)
 
     def members(self, before: Members) -> Mapping[str, MapMember]:
-        """See ``OfFields``."""
         return {name: one for name, one in super().members(before).items() if name not in self._gone}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """See ``OfFields``."""
         return {key: one for key, one in value.items() if key not in self._gone} if self.move else value
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         changed = cast("R", super().apply(record))
         schema, value = side_of(record, self.side)
         headers = changed.headers
@@ -195,7 +187,7 @@ class FieldsToHeaders(OfFields):
         return changed
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. The headers are added to the plan of the key or value."""
+        """The headers are added to the plan of the key or value."""
         plan, known = cast("StepPlan", super().plan(shape)), shape.side(self.side)
         if not plan.writes:
             return plan  # Every value fails.
@@ -276,7 +268,6 @@ class AddHeader(Definition):
         return Header(self.key, value, schema)
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         header = self._header
 
         def make(record: RecordColumns, keep: NameColumn) -> Made:
@@ -287,7 +278,6 @@ class AddHeader(Definition):
         return StepPlan(shape, make, _HEADERS, _HEADERS)
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         changed = record.new_record()
         changed.headers.add(self._header)
         return cast("R", changed)
@@ -300,5 +290,4 @@ class InsertHeader(StockTransform[InsertHeaderConfig]):
     settings = InsertHeaderConfig
 
     def define(self, config: InsertHeaderConfig) -> AddHeader:
-        """See ``StockTransform``."""
         return AddHeader(config.header, config.value_literal)

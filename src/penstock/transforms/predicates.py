@@ -64,23 +64,19 @@ class HasHeaderKey(ColumnPredicate, Predicate):
     _key: str | None = None
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Predicate``."""
         self._key = _HeaderConfig.parse(props).name
 
     def config(self) -> ConfigDef:
-        """See ``Predicate``."""
         return _HeaderConfig.definition()
 
     def identity(self) -> Hashable:
-        """See ``ColumnPredicate``. The name of the header."""
+        """The name of the header."""
         return self._key
 
     def condition(self, record: RecordColumns, shape: Shape) -> Column:
-        """See ``ColumnPredicate``."""
         return has_header(record.headers, self._key)
 
     def test(self, record: ConnectRecord) -> bool:
-        """See ``Predicate``."""
         headers = record.raw_headers
         return headers is not None and any(header.key == self._key for header in headers)
 
@@ -95,23 +91,21 @@ class RecordIsTombstone(ColumnPredicate, Predicate):
         """Takes no settings."""
 
     def config(self) -> ConfigDef:
-        """See ``Predicate``. There is no setting."""
+        """There is no setting."""
         return _NO_SETTINGS
 
     def identity(self) -> Hashable:
-        """See ``ColumnPredicate``. All instances are equal."""
+        """All instances are equal."""
         return None
 
     def takes(self, shape: Shape) -> bool:
-        """See ``ColumnPredicate``. Not values of mixed kinds."""
+        """Not values of mixed kinds."""
         return not shape.value.is_variant
 
     def condition(self, record: RecordColumns, shape: Shape) -> Column:
-        """See ``ColumnPredicate``."""
         return record.value.isNull()
 
     def test(self, record: ConnectRecord) -> bool:
-        """See ``Predicate``."""
         return record.value is None
 
 
@@ -122,23 +116,19 @@ class TopicNameMatches(TopicPredicate, Predicate):
     _pattern: str = ""
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """See ``Predicate``."""
         self._pattern = _TopicConfig.parse(props).pattern
 
     def config(self) -> ConfigDef:
-        """See ``Predicate``."""
         return _TopicConfig.definition()
 
     def identity(self) -> Hashable:
-        """See ``ColumnPredicate``. The pattern."""
+        """The pattern."""
         return self._pattern
 
     def of_topic(self, topic: str) -> bool:
-        """See ``TopicPredicate``."""
         return compile_java(self._pattern, name="pattern").matches(topic)
 
     def test(self, record: ConnectRecord) -> bool:
-        """See ``Predicate``."""
         return record.topic is not None and self.of_topic(record.topic)
 
 
@@ -155,11 +145,9 @@ class DropAll(Definition):
     """Drops every record."""
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         return StepPlan(shape, _drop)
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         return None
 
 
@@ -170,5 +158,4 @@ class Filter(StockTransform[FilterConfig]):
     settings = FilterConfig
 
     def define(self, config: FilterConfig) -> DropAll:
-        """See ``StockTransform``."""
         return DropAll()

@@ -47,11 +47,7 @@ if TYPE_CHECKING:
 
 
 def parse_renames(mappings: Sequence[str]) -> dict[str, str]:
-    """The renames of the setting: old name to new name; the last entry of a repeated old name counts.
-
-    Raises:
-        ConfigException: An entry is not of the form ``old:new``.
-    """
+    """The renames by old name; the last entry of a repeated old name counts."""
     renames: dict[str, str] = {}
     for mapping in mappings:
         # Java's split drops empty parts at the end.
@@ -99,18 +95,15 @@ class Misfit(Change):
     field: Field
 
     def layout(self, schema: Schema, physical: Layout) -> Layout:
-        """See ``Change``."""
         return default_physical(self.field.schema)
 
     def column(
         self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
     ) -> tuple[Column, Sequence[StepFault]]:
-        """See ``Change``."""
         nothing = F.lit(None).cast(spark_type(self.field.schema))
         return nothing, [StepFault(column.isNotNull(), self._message(schema), DataException.java_name)]
 
     def value(self, schema: Schema | None, value: object) -> object:
-        """See ``Change``."""
         if value is not None and schema is not None:
             raise DataException(self._message(schema))
         return value
@@ -144,7 +137,6 @@ class Replace(OfFields):
         return self._new_names.get(name, name)
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``."""
         kept = [one for one in schema.fields if self.keeps(one.name)]
         chosen = schema_like(schema, [(self.renamed(one.name), one.schema) for one in kept])
         # As in Java, only the renames are checked: a field that already has the new name of another is mistaken for it.
@@ -160,7 +152,7 @@ class Replace(OfFields):
         return FieldSelection(chosen, tuple(picks), self.defaults)
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Objects only if a member is left, and the new names differ."""
+        """Objects only if a member is left, and the new names differ."""
         known = shape.side(self.side)
         if not known.is_object:
             return super().takes(shape)
@@ -168,11 +160,9 @@ class Replace(OfFields):
         return 0 < len(kept) == len(set(kept))
 
     def members(self, before: Members) -> Mapping[str, MapMember]:
-        """See ``OfFields``."""
         return {self.renamed(name): MapMember(one, (name,)) for name, one in before.items() if self.keeps(name)}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """See ``OfFields``."""
         return {self.renamed(key): one for key, one in with_string_keys(value).items() if self.keeps(key)}
 
 
@@ -228,7 +218,6 @@ class FieldsToKey(OfFields):
     nulls: ClassVar[Nulls] = Nulls.FAIL
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``."""
         builder = SchemaBuilder.struct()
         fields = []
         for name in self.names:
@@ -240,12 +229,10 @@ class FieldsToKey(OfFields):
         return FieldSelection.of_all(builder.build(), fields, self.defaults)
 
     def members(self, before: Members) -> Mapping[str, MapMember]:
-        """See ``OfFields``."""
         missing = MapMember(ValueDescription.of(Type.STRING), ())
         return {name: MapMember(before[name], (name,)) if name in before else missing for name in self.names}
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """See ``OfFields``."""
         return {name: value.get(name) for name in self.names}
 
 
@@ -256,7 +243,6 @@ class ValueToKey(StockTransform[ValueToKeyConfig]):
     settings = ValueToKeyConfig
 
     def define(self, config: ValueToKeyConfig) -> FieldsToKey:
-        """See ``StockTransform``."""
         return FieldsToKey(config.fields, replaces_nulls(config.replace_null_with_default))
 
 
@@ -293,10 +279,7 @@ def _leaves(
     optional: bool,
     default: object,
 ) -> Iterator[tuple[Pick, Schema]]:
-    """The leaves of a struct, and their schemas.
-
-    Leaves of optional parents are optional, and get the defaults of their parents.
-    """
+    """The leaves of a struct, and their schemas: optional and with defaults as their parents are."""
     for one in schema.fields:
         name = _joined(prefix, delimiter, one.name)
         may_miss = optional or one.schema.optional
@@ -358,7 +341,7 @@ class Flat(OfFields):
     purpose: ClassVar[str] = "flattening"
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Objects only if all records have the same leaves with different names."""
+        """Objects only if all records have the same leaves with different names."""
         known = shape.side(self.side)
         if not known.is_object:
             return super().takes(shape)
@@ -367,7 +350,7 @@ class Flat(OfFields):
         return len(dict(leaves)) == len(leaves) and not any(one.member.is_object for _, one in leaves)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
-        """See ``OfFields``. Also if a field's schema is a struct although its values are not structs."""
+        """Also if a field's schema is a struct although its values are not structs."""
         known = shape.side(self.side)
         found = super().unfit(shape)
         if found is None and known.schema is not None:
@@ -377,17 +360,14 @@ class Flat(OfFields):
         return found
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``."""
         leaves = list(_leaves(schema, self.delimiter, optional=schema.optional, default=schema.default))
         flat = schema_like(schema, [(pick.name, leaf) for pick, leaf in leaves])
         return FieldSelection(flat, tuple(pick for pick, _ in leaves), defaults=True, checked=False)
 
     def members(self, before: Members) -> Mapping[str, MapMember]:
-        """See ``OfFields``."""
         return dict(_member_leaves(before, self.delimiter))
 
     def of_map(self, value: dict[object, object]) -> dict[object, object]:
-        """See ``OfFields``."""
         flat: dict[object, object] = {}
         self._flatten(value, "", flat)
         return flat

@@ -81,11 +81,7 @@ def schema_of(kind: str, *, optional: bool) -> Schema:
 
 
 def kind_of(schema: Schema) -> str:
-    """Returns the representation of a schema's values.
-
-    Raises:
-        ConnectException: The schema is not a timestamp representation.
-    """
+    """The representation of a schema's values; raises ConnectException if it is none of a timestamp."""
     logical = _LOGICAL.get(schema.name or "")
     if logical is not None:
         return logical
@@ -187,12 +183,7 @@ class Conversion:
 
     # ------------------------------------------------------------------ one value
     def convert(self, value: object, kind: str) -> object:
-        """Converts one value.
-
-        Raises:
-            DataException: The value contradicts its schema, or is text that does not match the pattern.
-            NullPointerError: The value is text, and no pattern is set.
-        """
+        """Converts one value; raises NullPointerError for a text if no pattern is set."""
         if value is None:
             return None
         return self._value_of(self._millis_of(value, kind))
@@ -267,11 +258,7 @@ def _truncated(number: int, divisor: int) -> int:
 
 
 def inferred(value: object) -> str:
-    """Returns the representation of a schemaless value.
-
-    Raises:
-        DataException: The value is not a timestamp.
-    """
+    """The representation of a schemaless value; raises DataException if it is not a timestamp."""
     if isinstance(value, (date, time, FarMoment)):
         return TIMESTAMP
     if isinstance(value, int) and not isinstance(value, bool):
@@ -338,13 +325,11 @@ class Converting(Change):
     conversion: Conversion
 
     def layout(self, schema: Schema, physical: Layout) -> Layout:
-        """See ``Change``."""
         return self.conversion.layout
 
     def column(
         self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
     ) -> tuple[Column, Sequence[StepFault]]:
-        """See ``Change``."""
         try:
             kind, wrong = kind_of(schema), misfit(schema)
         except ConnectException as error:
@@ -366,12 +351,10 @@ class Converting(Change):
         return made, faults
 
     def member(self, known: ValueDescription | None) -> ValueDescription:
-        """See ``Change``."""
         kind = Type.STRING if self.conversion.target == STRING else Type.INT64
         return ValueDescription(Schema(kind, optional=True), self.conversion.layout)
 
     def value(self, schema: Schema | None, value: object) -> object:
-        """See ``Change``."""
         if schema is not None:
             return self.conversion.convert(value, kind_of(schema))
         return None if value is None else self.conversion.convert(value, inferred(value))
@@ -381,21 +364,17 @@ class Unnamed(Change):
     """An error for all values if the setting "field" is null."""
 
     def layout(self, schema: Schema, physical: Layout) -> Layout:
-        """See ``Change``."""
         return physical
 
     def column(
         self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
     ) -> tuple[Column, Sequence[StepFault]]:
-        """See ``Change``."""
         return column, [StepFault(column.isNotNull(), _NULL_FIELD, NullPointerError.java_name)]
 
     def member(self, known: ValueDescription | None) -> ValueDescription:
-        """See ``Change``."""
         return known or ValueDescription.of(Type.STRING)
 
     def value(self, schema: Schema | None, value: object) -> object:
-        """See ``Change``."""
         raise NullPointerError(_NULL_FIELD)
 
 
@@ -412,18 +391,15 @@ class Convert(OfChanges):
 
     @cached_property
     def whole(self) -> Change | None:
-        """See ``OfChanges``."""
         if self.name is None:
             return Unnamed()
         return Converting(self.conversion) if not self.name else None
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
-        """See ``OfChanges``."""
         return {self.name: Converting(self.conversion)} if self.name else {}
 
     def updated(self, schema: Schema) -> Schema:
-        """See ``OfChanges``."""
         if self.name is None:
             raise NullPointerError(_NULL_FIELD)
         if not self.name:
@@ -443,7 +419,7 @@ class Convert(OfChanges):
         return builder.build()
 
     def takes(self, shape: Shape) -> bool:
-        """See ``Step``. Without a schema only texts and whole numbers, and only if they become texts or numbers."""
+        """Without a schema only texts and whole numbers, and only if they become texts or numbers."""
         known = shape.side(self.side)
         if known.is_variant:
             return False

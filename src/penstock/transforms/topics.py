@@ -51,12 +51,7 @@ class NoSuchGroupError(ReplacementError):
 
 
 def replace_first(pattern: JavaPattern, text: str, replacement: str) -> str:
-    """Replaces the first match in a text.
-
-    Raises:
-        ReplacementError: Java would reject the replacement.
-        PatternTimeoutException: The search takes too long.
-    """
+    """Replaces the first match in a text; raises ReplacementError if Java would reject the replacement."""
     match = pattern.find(text)
     if match is None:
         return text
@@ -66,9 +61,6 @@ def replace_first(pattern: JavaPattern, text: str, replacement: str) -> str:
 
 def parse_replacement(text: str, pattern: JavaPattern) -> list[Part]:
     """Splits a replacement into texts and references to groups of a pattern.
-
-    Raises:
-        ReplacementError: Java would reject the replacement.
 
     >>> from penstock.config.java_pattern import compile_java
     >>> parse_replacement("a$12\\\\$${n}", compile_java("(?<n>x)"))
@@ -178,11 +170,10 @@ class Route(TopicRoute, Definition):
 
     @property
     def raises(self) -> Raises:
-        """See ``TopicRoute``. A replacement may name a group that the pattern does not have."""
+        """A replacement may name a group that the pattern does not have."""
         return (*super().raises, NullPointerError, NoSuchGroupError, ReplacementError)
 
     def of_topic(self, topic: str) -> str:
-        """See ``TopicRoute``."""
         pattern = compile_java(self.regex)
         if not pattern.matches(topic):
             return topic
@@ -191,7 +182,6 @@ class Route(TopicRoute, Definition):
         return replace_first(pattern, topic, self.replacement)
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         topic: str | None = record.topic
         return record if topic is None else cast("R", record.new_record(topic=self.of_topic(topic)))
 
@@ -203,7 +193,6 @@ class RegexRouter(StockTransform[RegexRouterConfig]):
     settings = RegexRouterConfig
 
     def define(self, config: RegexRouterConfig) -> Route:
-        """See ``StockTransform``."""
         return Route(config.regex, config.replacement)
 
 
@@ -213,11 +202,6 @@ _NO_TIMESTAMP: Final = "Timestamp missing on record: "
 
 
 def check_date_pattern(name: str, value: object) -> None:
-    """Rejects texts that are not patterns of ``SimpleDateFormat``.
-
-    Raises:
-        ConfigException: The pattern is invalid.
-    """
     try:
         compile_pattern(str(value or ""))
     except DatePatternError as error:
@@ -263,16 +247,13 @@ class RouteByTime(Definition):
 
     @cached_property
     def _settings(self) -> tuple[str, Sequence[PatternToken]]:
-        """Both settings. If one is null or wrong, each record fails with this error, because Java notices it only
-        here.
-        """
+        """Both settings. Java notices a null or wrong one only here, so each record fails with its error."""
         if self.topic_format is None or self.pattern is None:
             name = "topic.format" if self.topic_format is None else "timestamp.format"
             raise NullPointerError(f'The setting "{name}" is null')
         return self.topic_format, compile_pattern(self.pattern)
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``."""
         topic_format, tokens = self._settings
 
         def make(record: RecordColumns, keep: NameColumn) -> Made:
@@ -285,7 +266,6 @@ class RouteByTime(Definition):
         return StepPlan(shape, make, frozenset({"topic", "timestamp"}), frozenset({"topic"}))
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         if record.timestamp is None:
             raise DataException(f"{_NO_TIMESTAMP}topic {record.topic}")
         topic_format, tokens = self._settings
@@ -301,9 +281,7 @@ class TimestampRouter(StockTransform[TimestampRouterConfig]):
     settings = TimestampRouterConfig
 
     def config(self) -> ConfigDef:
-        """See ``Transformation``."""
         return _Checked.definition()
 
     def define(self, config: TimestampRouterConfig) -> RouteByTime:
-        """See ``StockTransform``."""
         return RouteByTime(config.topic_format, config.timestamp_format)

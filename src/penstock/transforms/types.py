@@ -261,11 +261,7 @@ _FLOAT: Final = re.compile(
 
 # ------------------------------------------------------------------------------------------------------------ settings
 def parse_spec(items: Sequence[str]) -> dict[str | None, Type]:
-    """Parses the setting ``spec``: types by field name; the key None is the type of the whole value.
-
-    Raises:
-        ConfigException: An item is not a valid cast.
-    """
+    """Parses ``spec``: types by field name; the key None is the type of the whole value."""
     found: dict[str | None, Type] = {}
     for item in items:
         parts = item.split(":")
@@ -301,11 +297,7 @@ def _output(text: str) -> Type:
 
 # ------------------------------------------------------------------------------------------------------------- schemas
 def cast_schema(schema: Schema, casts: tuple[tuple[str | None, Type], ...]) -> Schema:
-    """The schema of cast values.
-
-    Raises:
-        DataException: A default cannot be cast, or fields are to be cast and the schema has none.
-    """
+    """The schema of cast values; raises DataException if a default cannot be cast, or there are no fields."""
     wanted = dict(casts)
     if None in wanted:
         target = wanted[None]
@@ -334,11 +326,7 @@ def _cast_field(schema: Schema, kind: Type) -> Schema:
 
 # -------------------------------------------------------------------------------------------------------------- values
 def cast_value(schema: Schema | None, value: object, target: Type) -> object:
-    """Casts a single value.
-
-    Raises:
-        DataException: The value cannot be cast.
-    """
+    """Casts one value; raises DataException if it cannot be cast."""
     if value is None:
         return None
     made = _cast(schema, value, target)
@@ -507,25 +495,21 @@ class CastTo(Change):
     target: Type
 
     def layout(self, schema: Schema, physical: Layout) -> Layout:
-        """See ``Change``."""
         return casted_layout(schema, physical, self.target)
 
     def column(
         self, column: Column, schema: Schema, physical: Layout, keep: NameColumn
     ) -> tuple[Column, Sequence[StepFault]]:
-        """See ``Change``."""
         casted = cast_typed(column, schema, physical, self.target, keep)
         if casted.problem is None:
             return casted.column, ()
         return casted.column, [StepFault(casted.problem.isNotNull(), casted.problem, DataException.java_name)]
 
     def member(self, known: ValueDescription | None) -> ValueDescription:
-        """See ``Change``."""
         schema = Schema(_SCHEMALESS.get(self.target, self.target), optional=True)
         return ValueDescription(schema, CLEAN_SCALAR if known is None else self.layout(known.schema, known.physical))
 
     def value(self, schema: Schema | None, value: object) -> object:
-        """See ``Change``."""
         return cast_value(schema, value, self.target)
 
 
@@ -541,16 +525,13 @@ class Casts(OfChanges):
 
     @cached_property
     def whole(self) -> Change | None:
-        """See ``OfChanges``."""
         return next((CastTo(kind) for name, kind in self.casts if name is None), None)
 
     @cached_property
     def changes(self) -> Mapping[str, Change]:
-        """See ``OfChanges``."""
         return {name: CastTo(kind) for name, kind in self.casts if name is not None}
 
     def updated(self, schema: Schema) -> Schema:
-        """See ``OfChanges``."""
         return cast_schema(schema, self.casts)
 
 
@@ -591,7 +572,6 @@ class SetMetadata(OfFields):
     schema_first: ClassVar[bool] = True
 
     def select(self, schema: Schema) -> FieldSelection:
-        """See ``OfFields``."""
         if schema.type is not Type.STRUCT:
             raise DataException(NO_FIELDS)
         updated = Schema(
@@ -607,9 +587,7 @@ class SetMetadata(OfFields):
         return FieldSelection.of_all(updated, schema.fields, self.defaults)
 
     def unfit(self, shape: Shape) -> StepPlan | None:
-        """See ``OfFields``. A value without a schema is a fault of its record; a value that contradicts its schema is
-        not.
-        """
+        """A value without a schema is a fault of its record; a value that contradicts its schema is not."""
         known = shape.side(self.side)
         if known.absent:
             return StepPlan(shape)
@@ -621,7 +599,6 @@ class SetMetadata(OfFields):
         return StepPlan(shape.with_side(self.side, Side.of(schema, known.physical, present=known.present)))
 
     def apply(self, record: R) -> R | None:
-        """See ``Definition``."""
         schema, value = side_of(record, self.side)
         if schema is None and value is not None:
             raise DataException(_NO_SCHEMA)

@@ -216,10 +216,6 @@ def _parts_of_secret(secret: str) -> Iterator[str]:
 def provided_values(given: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> dict[str, str]:
     """Returns the values of the placeholders of a configuration, with the placeholders.
 
-    Args:
-        given: The configuration with its placeholders.
-        resolved: The configuration with its placeholders resolved.
-
     >>> provided_values({"a": "<${env:N}>", "b": "2"}, {"a": "<two>", "b": "2"})
     {'<two>': '<${env:N}>', 'two': '${env:N}'}
     """
@@ -308,11 +304,6 @@ def masked_tasks(
 ) -> list[dict[str, str]]:
     """Task configurations that may be shown; a connector may pass its secrets to its tasks under other names.
 
-    Args:
-        tasks: The configurations of the tasks.
-        config: The connector's configuration.
-        secrets: The connector's settings that must not be shown.
-
     >>> masked_tasks([{"url": "x?pw=hunter2", "n": "1"}], {"password": "hunter2"}, ())
     [{'url': 'x?pw=[hidden]', 'n': '1'}]
     """
@@ -347,11 +338,7 @@ def unmasked(
 
 
 def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:
-    """Refuses a mask for an unknown secret.
-
-    Raises:
-        BadRequestException: the mask would be stored as the secret itself.
-    """
+    """Refuses a mask for an unknown secret: the mask would be stored as the secret itself."""
     unknown = sorted(
         name for name, text in config.items() if text == HIDDEN and (name in secrets or is_secret_name(name))
     )
@@ -365,13 +352,7 @@ def check_known(config: Mapping[str, str], secrets: Collection[str]) -> None:
 def redaction_of(
     config: Mapping[str, str | None], resolved: Mapping[str, str | None], secrets: Collection[str]
 ) -> Redaction:
-    """Removes the secrets of a configuration, and the values of its placeholders, from texts about it.
-
-    Args:
-        config: The configuration as given.
-        resolved: The same with its placeholders resolved.
-        secrets: The secret settings, in addition to those with a secret's name.
-    """
+    """Removes the secrets of a configuration, and the values of its placeholders, from texts about it."""
     values = [text for name, text in config.items() if text and (name in secrets or is_secret_name(name))]
     return Redaction(provided_values(config, resolved), values)
 
@@ -448,14 +429,7 @@ class SettingWarning:
 
 @dataclass(frozen=True)
 class ConfigInfos:
-    """The answer to a validation.
-
-    Attributes:
-        name: The connector's class as it was given.
-        groups: The headings, in order.
-        findings: The settings, in order.
-        warnings: Findings that are no errors.
-    """
+    """The answer to a validation; ``name`` is the connector's class as it was given."""
 
     name: str
     groups: Sequence[str]

@@ -38,16 +38,7 @@ log = logging.getLogger(__name__)
 def check_converters(
     config: Mapping[str, str], found: Mapping[str, ConfigValue], classes: PluginClasses
 ) -> tuple[list[Finding], list[ConfigDef]]:
-    """Checks the settings below each converter's name.
-
-    Args:
-        config: The connector's configuration, placeholders resolved.
-        found: The results for its settings; errors of a converter's own setting are added.
-        classes: Loads the classes.
-
-    Returns:
-        The findings about the converters' settings, and the converters' definitions.
-    """
+    """Checks the settings below each converter's name; errors of the name itself are added to ``found``."""
     findings: list[Finding] = []
     definitions: list[ConfigDef] = []
     for setting, kind in CONVERTERS.items():
@@ -113,10 +104,7 @@ class _Trial:
 def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], findings: Sequence[Finding]) -> None:
     """Configures the classes as a trial, and adds their errors to the settings at fault.
 
-    Args:
-        config: The connector's configuration, placeholders resolved.
-        values: The results for its settings, by name; they contain the classes.
-        findings: The same with the settings of converters. A class whose settings have faults is not tried.
+    A class whose settings have faults in ``findings`` is not tried.
     """
     by_name = {finding.name: finding for finding in findings}
     ordered = NamesByPrefix(by_name)
@@ -192,10 +180,7 @@ def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_nam
 
 
 class PluginCatalog:
-    """The plugins of a worker.
-
-    Thread: any.
-    """
+    """The plugins of a worker."""
 
     def __init__(self, plugins: Plugins) -> None:
         self._plugins = plugins
@@ -205,12 +190,7 @@ class PluginCatalog:
         return [PluginInfo(one.name, one.kind.value, one.version) for one in self._plugins.descriptors()]
 
     def settings_of(self, name: str) -> list[dict[str, object]]:
-        """The settings of a plugin, its own first, then those of every plugin of its kind.
-
-        Raises:
-            NotFoundException: the plugin does not exist.
-            BadRequestException: its settings cannot be read.
-        """
+        """The settings of a plugin, its own first, then those of every plugin of its kind."""
         kind, cls = self._find(name)
         try:
             instance = cls()

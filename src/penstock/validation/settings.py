@@ -62,14 +62,7 @@ def placeholder_warnings(unresolved: Iterable[Unresolved]) -> list[SettingWarnin
 def connector_warnings(
     config: Mapping[str, str], connector: type, findings: Sequence[Finding], values: Mapping[str, ConfigValue]
 ) -> list[SettingWarning]:
-    """Returns warnings about settings of a connector that no code reads.
-
-    Args:
-        config: The connector's configuration.
-        connector: Its class.
-        findings: The findings of the validation: the defined settings.
-        values: The values of the framework's settings: its aliases and classes.
-    """
+    """Warnings about settings of a connector that no code reads; ``values`` are those of the framework."""
     known = _Known(findings, values)
     undefined = [name for name in config if name not in known.names]
     found = []
@@ -88,12 +81,7 @@ _MOST_LOOKED_AT: Final = 1_000
 
 
 class _Known:
-    """The settings that some class defines, prepared for many lookups.
-
-    Args:
-        findings: The findings of the validation.
-        values: The values of the framework's settings.
-    """
+    """The settings that some class defines, prepared for many lookups."""
 
     def __init__(self, findings: Sequence[Finding], values: Mapping[str, ConfigValue]) -> None:
         self.names = {one.name for one in findings if one.key is not None or ".override." not in one.name}
@@ -114,12 +102,7 @@ class _Known:
         return dict.fromkeys(map(str, listed)) if isinstance(listed, list) else {}
 
     def alias_of(self, setting: str, below: str) -> str | None:
-        """The longest alias of a list with which a name begins; it may have dots.
-
-        Args:
-            setting: The list of aliases.
-            below: The name, after the prefix that all aliases have.
-        """
+        """The longest alias of a list with which a name, without its first part, begins; it may have dots."""
         aliases, lengths = self.aliases(setting), self.lengths(setting)
         # Not cut at each dot of the name: a name of only dots would be cut once for each character.
         return next((below[:end] for end in lengths if below[end : end + 1] == "." and below[:end] in aliases), None)

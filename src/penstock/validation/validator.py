@@ -60,14 +60,7 @@ def check_exactly_once(
     found: Mapping[str, ConfigValue],
     worker: WorkerSupport,
 ) -> None:
-    """Adds errors to settings that the connector or this worker does not support.
-
-    Args:
-        connector: A fresh instance of its class.
-        given: Its configuration without defaults, placeholders resolved.
-        found: The results for each setting.
-        worker: The worker's support for exactly-once.
-    """
+    """Adds errors to settings that the connector (a fresh instance) or this worker does not support."""
     support, boundary = found[_SUPPORT], found[_BOUNDARY]
     if not support.error_messages and str(support.value).lower() == "required":
         if worker is not WorkerSupport.ENABLED:
@@ -123,17 +116,7 @@ def _boundary_fault(connector: SourceConnector, given: Mapping[str, str]) -> str
 
 @dataclass(frozen=True)
 class Checked:
-    """The facts that a check found about a valid configuration.
-
-    Attributes:
-        type: Source or sink.
-        version: The version of the connector's class.
-        max_tasks: ``tasks.max``.
-        enforce_max_tasks: ``tasks.max.enforce``.
-        secrets: The settings whose values must not be shown.
-        warnings: Warnings about its settings.
-        defined: The settings that a class defines; known once the class has returned them.
-    """
+    """The facts that a check found about a valid configuration; ``defined`` are the settings that a class defines."""
 
     type: ConnectorType
     version: str | None = None
@@ -148,32 +131,16 @@ class ConfigurationValidator(Protocol):
     """Checks configurations."""
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
-        """Checks one configuration.
-
-        Raises:
-            BadRequestException: it is wrong; the message has all faults.
-        """
+        """Checks one configuration; raises BadRequestException with all faults."""
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
-        """Returns all settings of one configuration with their faults.
-
-        Raises:
-            BadRequestException: its class is missing or cannot be used.
-        """
+        """Returns all settings with their faults; raises BadRequestException if the class cannot be used."""
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
-        """Returns the facts that the class of a configuration gives, without checking the configuration.
-
-        Raises:
-            BadRequestException: its class is missing or cannot be used, or its number of tasks is not a number.
-        """
+        """Returns the facts that the class gives, without a check; raises BadRequestException if it cannot be used."""
 
     def new_connector(self, config: Mapping[str, str]) -> Connector:
-        """A fresh instance of the class that a configuration names.
-
-        Raises:
-            BadRequestException: it cannot be created.
-        """
+        """A fresh instance of the class that a configuration names; raises BadRequestException."""
 
 
 @dataclass(frozen=True)
@@ -239,7 +206,6 @@ class ConnectorValidator:
         self._policy = policy or OverridePolicy()
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
-        """See ``ConfigurationValidator``."""
         examined = self.examine(config, resolved)
         # The distinct messages, in order.
         found = dict.fromkeys(f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None)
@@ -255,7 +221,7 @@ class ConnectorValidator:
         return self._checked(examined.type, examined.connector, examined.values, infos.findings, infos.warnings)
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
-        """See ``ConfigurationValidator``. The connector's own ``validate`` is not called."""
+        """The connector's own ``validate`` is not called."""
         connector_type, connector = self.connector_of(resolved)
         definition, found = self._framework_settings(connector_type, resolved)
         from_converters, _ = check_converters(resolved, found, self._classes)
@@ -318,18 +284,14 @@ class ConnectorValidator:
         return []
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
-        """See ``ConfigurationValidator``."""
         return self.examine(config, resolved).infos
 
     def new_connector(self, config: Mapping[str, str]) -> Connector:
-        """See ``ConfigurationValidator``."""
         return self.connector_of(config)[1]
 
     def examine(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:
-        """Checks everything, without stopping at the first fault.
-
-        Raises:
-            BadRequestException: the class is missing or cannot be used, or its ``config`` or ``validate`` has failed.
+        """Checks everything, without stopping at the first fault; raises BadRequestException if the class cannot be
+        used.
         """
         try:
             return self._examined(config, resolved)
@@ -368,9 +330,7 @@ class ConnectorValidator:
         return Examined(connector_type, connector, infos, found)
 
     def _say_what_there_is(self, finding: Finding) -> int:
-        """Adds the available classes and the closest one to the error of a missing class; returns the number of such
-        errors.
-        """
+        """Adds the available classes to the errors about a missing class; returns the number of such errors."""
         said = 0
         kind = kind_of_setting(finding.name)
         messages = finding.value.error_messages
@@ -382,11 +342,7 @@ class ConnectorValidator:
         return said
 
     def connector_of(self, config: Mapping[str, str | None]) -> tuple[ConnectorType, Connector]:
-        """The type of a connector and a fresh instance of its class.
-
-        Raises:
-            BadRequestException: the class does not exist, or no instance can be created.
-        """
+        """The type of a connector and a fresh instance of its class; raises BadRequestException."""
         text = config.get("connector.class")
         if not text or not text.strip():
             raise BadRequestException(
@@ -408,11 +364,7 @@ class ConnectorValidator:
 
 
 def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[ConfigDef, Config]:
-    """Returns the connector's own definition and validation of its settings.
-
-    Raises:
-        BadRequestException: It raises, or returns nothing usable: its class is a wrong value.
-    """
+    """The connector's own definition and validation of its settings."""
     class_text = given["connector.class"]
     definition = _definition_of(connector, class_text).of_names(given)
     try:

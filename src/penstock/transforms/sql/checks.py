@@ -97,12 +97,7 @@ def read(text: str, passing: frozenset[str] = frozenset()) -> ExpressionNames:
 
 
 def refuse_parsed(session: SparkSession, text: str) -> None:
-    """Checks Spark's parse tree of an expression; does nothing on Spark Connect.
-
-    Raises:
-        SqlRefused: The tree has a node of an unknown class.
-        ParseException: It is not a valid expression.
-    """
+    """Checks Spark's parse tree of an expression; does nothing on Spark Connect."""
     if text in _passed.setdefault(session, set()):
         return
     _refuse_parsed(session, text)
@@ -113,11 +108,7 @@ def refuse_parsed(session: SparkSession, text: str) -> None:
 
 
 def parse(session: SparkSession, text: str) -> Any:
-    """Spark's parse tree of an expression, in the JVM; None on Spark Connect.
-
-    Raises:
-        ParseException: It is not a valid expression.
-    """
+    """Spark's parse tree of an expression, in the JVM; None on Spark Connect."""
     java: Any = getattr(session, "_jsparkSession", None)
     return None if java is None else java.sessionState().sqlParser().parseExpression(text)
 
@@ -181,11 +172,7 @@ class _CannotTell(Exception):
 
 
 def check_select(name: str, value: object) -> None:
-    """Checks a list of expressions.
-
-    Raises:
-        ConfigException: An expression can never work; the text has Spark's message with the position in the expression.
-    """
+    """Refuses a list of expressions that can never work, with Spark's message and the position."""
     if value is None:
         return
     items = split_items(str(value))
@@ -199,11 +186,7 @@ def check_select(name: str, value: object) -> None:
 
 
 def check_where(name: str, value: object) -> None:
-    """Checks a condition.
-
-    Raises:
-        ConfigException: The condition can never work; the text has Spark's message with the position.
-    """
+    """Refuses a condition that can never work, with Spark's message and the position."""
     if value is None:
         return
     generators = [call for call in calls_of(str(value)) if call in GENERATORS]
@@ -264,9 +247,6 @@ def _spark_refuses_too(session: SparkSession, text: str, refused: SqlRefused) ->
     """True if a rejected expression may be passed to Spark, whose message has the position in its own words.
 
     That is safe if the only faults are functions that Spark does not know, and aggregates.
-
-    Raises:
-        ParseException: Spark cannot parse the expression.
     """
     passing: set[str] = set()
     found: SqlRefused | None = refused
@@ -295,11 +275,7 @@ class _Trial:
         self._names = sorted(names_in(text))
 
     def columns(self) -> list[str]:
-        """The columns of the expression; none if they depend on types.
-
-        Raises:
-            AnalysisException: The expression can never work, whatever the types.
-        """
+        """The columns of the expression; none if they depend on types. Raises AnalysisException if no types fit."""
         for assumed in _ASSUMED if self._names else _ASSUMED[:1]:
             try:
                 return self._analysed(assumed).columns[1:]

@@ -77,16 +77,7 @@ class Cost:
         return replace(self)
 
     def note(self, name: str, token: ExpressionToken, arguments: Sequence[Sequence[ExpressionToken]]) -> None:
-        """Counts a call.
-
-        Args:
-            name: The function's name, in lower case.
-            token: Its position.
-            arguments: The tokens of each argument.
-
-        Raises:
-            SqlRefused: The call certainly costs too much, or reads a file.
-        """
+        """Counts a call; refuses one that certainly costs too much, or reads a file."""
         if name in _XML_OPTIONS:
             _ensure_known_options(name, token, arguments[_XML_OPTIONS[name] :])
         self.searching += _SEARCHING.fullmatch(name) is not None
@@ -110,17 +101,7 @@ class Cost:
         self.largest = max(self.largest, made)
 
     def ensure_small(self, before: Cost, start: int, end: int, depth: int) -> None:
-        """Rejects a constant that would slow down Spark's planning.
-
-        Args:
-            before: The counts at its beginning.
-            start: Its start.
-            end: Its end (exclusive).
-            depth: The nesting depth of its calls.
-
-        Raises:
-            SqlRefused: The constant costs too much.
-        """
+        """Refuses a constant that would slow down Spark's planning; ``before`` has the counts at its start."""
         growing, searches = self.growing - before.growing, self.searching > before.searching
         if self.unsure >= start:
             raise refused(self.unsure, "in a constant, this wants plain numbers to say how much it makes")
@@ -208,15 +189,7 @@ _NO_QUERIES: Final = (
 
 
 def ensure_allowed(name: str, at: int) -> None:
-    """Rejects a function that no expression may call.
-
-    Args:
-        name: The name in lower case, without a catalog.
-        at: Its position in the expression.
-
-    Raises:
-        SqlRefused: The function is not in the list.
-    """
+    """Refuses a function that no expression may call; the name is in lower case and without a catalog."""
     if name in ALLOWED or name in _IN_GRAMMAR:
         return
     if name == "select":
@@ -294,11 +267,7 @@ class ExpressionReader:
 
     # ------------------------------------------------------------------ lists
     def items(self) -> None:
-        """Reads the text to its end.
-
-        Raises:
-            SqlRefused: The text contains something that is not allowed.
-        """
+        """Reads the text to its end; raises SqlRefused."""
         while True:
             self._expression()
             self._alias()

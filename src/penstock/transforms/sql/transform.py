@@ -148,7 +148,6 @@ class Sql(FrameTransformation):
     _named: frozenset[str] = frozenset()
 
     def configure(self, props: Mapping[str, object]) -> None:
-        """See ``BaseTransformation``."""
         config = SqlConfig.parse(props)
         _ensure_either({"select": config.select, "where": config.where})
         self._select, self._where = config.select, config.where
@@ -159,15 +158,12 @@ class Sql(FrameTransformation):
         self.typed_names = frozenset(self._asked.kinds)
 
     def config(self) -> ConfigDef:
-        """See ``BaseTransformation``."""
         return SqlConfig.definition()
 
     def typed(self, columns: Mapping[str, pa.Array], mixed: frozenset[str]) -> Mapping[str, pa.Array]:
-        """See ``TypesFields``."""
         return self._asked.filled(columns, mixed)
 
     def apply(self, frame: Frame) -> Frame:
-        """See ``FrameTransformation``."""
         items = None if self._select is None else split_items(self._select)
         present = frame.present_fields if isinstance(frame, PlannedFrame) else frozenset()
         typed = frame.typed_fields if isinstance(frame, PlannedFrame) else {}
@@ -192,11 +188,7 @@ class _Query:
     typed: Mapping[str, pa.DataType]
 
     def run(self) -> Frame:
-        """Returns the resulting frame.
-
-        Raises:
-            DataException: The expressions do not fit the frame.
-        """
+        """Returns the resulting frame; raises DataException if the expressions do not fit the frame."""
         if self.schema is None:
             # An alias with the same name would take precedence over a field that Spark has not reported yet.
             plain = {found[0] for item in self.items or () if (found := self._plain(item)) is not None}
@@ -367,9 +359,7 @@ class _Query:
         return (name, (found[2] or found[1]).strip("`")) if is_field else None
 
     def _is_loose_field(self, item: str, name: str) -> bool:
-        """True if an item that is a name means a field of schemaless values, and not another item or a part of the
-        record.
-        """
+        """True if an item that is a name means a field of schemaless values: not another item or part of the record."""
         if name not in self.typed or name not in read(item).columns:
             return False
         if name in self.present:
@@ -420,11 +410,7 @@ class _Query:
         return self.frame.replace(dataframe=done, key_schema=key_schema, value_schema=value_schema)
 
     def _no_object(self) -> Column:
-        """The error of a value without fields, if ``*`` is used; null for all other values.
-
-        Raises:
-            DataException: No value of the schema has fields.
-        """
+        """The error of a value without fields, if ``*`` is used; null for all other values."""
         if self.schema is not None:
             if self.schema.type is not Type.STRUCT:
                 raise DataException(f"{_NO_OBJECT}{self.schema.type.name.lower()}{_NAME_IT}")
