@@ -26,8 +26,6 @@ from penstock.config.suggestions import names_a_secret
 from penstock.config.validators import Validator, ValidList
 from penstock.errors import ConfigException
 
-__all__ = ["NO_DEFAULT", "ConfigDef", "ConfigKey", "ConfigType", "Importance", "Recommender", "Width"]
-
 _log = logging.getLogger(__name__)
 
 
@@ -99,6 +97,7 @@ class ConfigDef:
         # Ordered; a dict, because each transform adds a group.
         self._groups: dict[str, None] = {}
         self._below: dict[str, ConfigKey] = {}
+        self._in_order: list[ConfigKey] | None = None
         for part in parts:
             for key in part.keys.values():
                 self.define_key(key)
@@ -172,6 +171,7 @@ class ConfigDef:
         if key.group is not None:
             self._groups.setdefault(key.group)
         self._keys[key.name] = key
+        self._in_order = None
         return self
 
     def define_below(
@@ -332,7 +332,7 @@ class ConfigDef:
             message = f"{name} is referred in the dependents, but not defined."
             values[name] = ConfigValue(name, error_messages=[message], visible=False)
         parsed: dict[str, object] = {}
-        order = self._dependency_order()
+        order = self._in_order = self._in_order or self._dependency_order()
         for key in order:
             _validate_value(key, properties, resolve_class, values[key.name])
             parsed[key.name] = values[key.name].value

@@ -34,7 +34,6 @@ from penstock.config.pattern_pieces import (
     Count,
     JavaRegexError,
     PatternPiece,
-    anchor,
     either,
     in_order,
     of_set,
@@ -478,8 +477,8 @@ class _Translator:
 
     def _beginning(self) -> PatternPiece:
         if "m" not in self._reader.flags:
-            return anchor(r"\A", r"\A")
-        return anchor(r"(?:\A|(?<=\n))(?!\Z)" if "d" in self._reader.flags else LINE_BEGINNING)
+            return PatternPiece(r"\A", r"\A")
+        return PatternPiece(r"(?:\A|(?<=\n))(?!\Z)" if "d" in self._reader.flags else LINE_BEGINNING)
 
     def _line_end(self) -> PatternPiece:
         return self._at_the_end(r"(?=\n|\Z)" if "d" in self._reader.flags else LINE_END)
@@ -492,9 +491,9 @@ class _Translator:
         reader = self._reader
         reader.skip_comments()
         if self._depth or not (reader.ended or reader.peek() == "|"):
-            return anchor(limited)
+            return PatternPiece(limited)
         self._only_whole = True
-        return anchor(limited, "")
+        return PatternPiece(limited, "")
 
     def _escape(self) -> PatternPiece:
         reader = self._reader
@@ -515,11 +514,11 @@ class _Translator:
             reader.unsupported(f"\\{char}")
         if char in "bB":
             self._boundary = True
-            return anchor(WORD_BOUNDARY if char == "b" else f"(?!{WORD_BOUNDARY})")
+            return PatternPiece(WORD_BOUNDARY if char == "b" else f"(?!{WORD_BOUNDARY})")
         if char == "A":
-            return anchor(r"\A", r"\A")
+            return PatternPiece(r"\A", r"\A")
         if char == "z":
-            return anchor(r"\Z", r"\z")
+            return PatternPiece(r"\Z", r"\z")
         return LINE_BREAK if char == "R" else self._last_line_end()
 
     # ------------------------------------------------------------------ references
@@ -558,11 +557,11 @@ class _Translator:
             reader.unsupported("a reference to a group inside of it")
         self._referred.append((number, reader.at))
         if "i" not in reader.flags:
-            return anchor(f"(?:\\{number})")
+            return PatternPiece(f"(?:\\{number})")
         if "u" in reader.flags:
             reader.unsupported("a reference to a group with the flags i and u")
         self._folds = True
-        return anchor(f"(?i:\\{number})")
+        return PatternPiece(f"(?i:\\{number})")
 
     # ------------------------------------------------------------------ groups
     def _group(self) -> PatternPiece | None:
@@ -579,7 +578,7 @@ class _Translator:
         if reader.accept(">"):
             return self._independent()
         if reader.accept(":"):
-            return self._plain(self._closed())
+            return self._grouped("(?:", self._closed())
         if reader.peek() in ("$", "@"):
             reader.fail("Unknown group type")
         return self._inline_flags()
@@ -592,9 +591,6 @@ class _Translator:
             self._reader.fail("Unclosed group", self._reader.end)
         self._depth -= 1
         return piece
-
-    def _plain(self, inside: PatternPiece) -> PatternPiece:
-        return self._grouped("(?:", inside)
 
     def _grouped(self, opening: str, inside: PatternPiece) -> PatternPiece:
         linear = None if inside.linear is None else f"(?:{inside.linear})"
@@ -663,6 +659,6 @@ class _Translator:
         if not reader.accept(":"):
             reader.fail("Unknown inline modifier")
         outer, reader.flags = reader.flags, flags
-        piece = self._plain(self._closed())
+        piece = self._grouped("(?:", self._closed())
         reader.flags = outer
         return piece

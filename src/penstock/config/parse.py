@@ -16,11 +16,11 @@ import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from decimal import Decimal
 from enum import Enum
 from typing import Final
 
 from penstock.config.importable import refusal, said
+from penstock.data.text import java_double
 from penstock.errors import ConfigException
 
 HIDDEN: Final = "[hidden]"
@@ -230,7 +230,7 @@ def java_text(value: object) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, float):
-        return _double_text(value)
+        return java_double(value)
     if isinstance(value, Password):
         return HIDDEN
     if isinstance(value, list | tuple):
@@ -366,18 +366,3 @@ def _parse_class(name: str, value: object, resolve_class: ClassResolver | None) 
         return resolve_class(name, text)
     except LookupError as error:
         raise invalid(name, value, f"Class {value} could not be found.") from error
-
-
-def _double_text(value: float) -> str:
-    """Java's Double.toString: plain from 0.001 up to 10 million, otherwise with an exponent."""
-    if value != value:
-        return "NaN"
-    if value in (float("inf"), float("-inf")):
-        return "Infinity" if value > 0 else "-Infinity"
-    if value == 0 or 1e-3 <= abs(value) < 1e7:
-        text = format(Decimal(repr(value)), "f")
-        return text if "." in text else text + ".0"
-    sign, digits, exponent = Decimal(repr(value)).as_tuple()
-    assert isinstance(exponent, int)
-    mantissa = "".join(map(str, digits)).rstrip("0") or "0"
-    return f"{'-' if sign else ''}{mantissa[0]}.{mantissa[1:] or '0'}E{exponent + len(digits) - 1}"

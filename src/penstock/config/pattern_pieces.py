@@ -345,7 +345,7 @@ class PatternPiece:
     """
 
     limited: str
-    linear: str | None
+    linear: str | None = None
     least: int = 0
     weight: int = 1
     fixed: bool = True
@@ -379,11 +379,6 @@ def of_set(chars: CharSet) -> PatternPiece:
         return PatternPiece("(?!)", r"[^\x{0}-\x{10ffff}]", least=1)
     # Never as a negated set: `regex` reads [^a]|[^b] as matching nothing.
     return PatternPiece(chars.expression(shown_for_limited), chars.expression(shown_for_linear), least=1, is_one=True)
-
-
-def anchor(limited: str, linear: str | None = None) -> PatternPiece:
-    """A piece that matches a position and no character; ``linear`` is None if RE2 cannot express it."""
-    return PatternPiece(limited, linear)
 
 
 def _joined(pieces: Sequence[PatternPiece], between: str) -> tuple[str, str | None]:

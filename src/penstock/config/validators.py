@@ -6,11 +6,12 @@ validators are immutable and usable from any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.config.parse import class_path, find_class, invalid, java_text
+from penstock.data.text import bucket_of
 from penstock.errors import ConfigException
 
 
@@ -110,7 +111,8 @@ class CaseInsensitiveValidString:
     """
 
     def __init__(self, *valid: str) -> None:
-        self.valid = tuple(_hash_set_order(text.upper() for text in valid))
+        texts = dict.fromkeys(text.upper() for text in valid)
+        self.valid = tuple(sorted(texts, key=bucket_of(len(texts))))
 
     def ensure_valid(self, name: str, value: object) -> None:
         """Rejects every text that is not listed."""
@@ -299,20 +301,3 @@ class LambdaValidator:
 
     def __str__(self) -> str:
         return self._description
-
-
-def _hash_set_order(texts: Iterable[str]) -> list[str]:
-    """The iteration order of a Java HashSet of texts: by bucket, then by time of insertion."""
-    unique = list(dict.fromkeys(texts))
-    buckets = 16
-    while len(unique) > buckets * 3 // 4:
-        buckets *= 2
-    return sorted(unique, key=lambda text: _bucket(text, buckets))
-
-
-def _bucket(text: str, buckets: int) -> int:
-    code = 0
-    units = text.encode("utf-16-be", "surrogatepass")
-    for high, low in zip(units[::2], units[1::2], strict=True):
-        code = (31 * code + (high << 8 | low)) & 0xFFFFFFFF
-    return (code ^ code >> 16) & (buckets - 1)

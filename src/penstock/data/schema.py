@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
-from typing import Final, NamedTuple, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 from penstock.errors import DataException, SchemaBuilderException
 
@@ -259,9 +259,10 @@ class Schema:
 
     def __reduce__(self) -> tuple[object, ...]:
         # Hashes differ between processes (strings are salted), so unpickling builds the schema again.
-        parameters = None if self.parameters is None else dict(self.parameters)
-        state = (self.type, self.optional, self.default, self.name, self.version, self.doc, parameters)
-        return _restore, (*state, self._key_schema, self._value_schema, self._fields)
+        state = {name: getattr(self, name) for name in ("type", "optional", "default", "name", "version", "doc")}
+        state["parameters"] = None if self.parameters is None else dict(self.parameters)
+        inside = {"key_schema": self._key_schema, "value_schema": self._value_schema, "fields": self._fields}
+        return _restore, (state | inside,)
 
     def __str__(self) -> str:
         return f"Schema{{{self.type.name}}}" if self.name is None else f"Schema{{{self.name}:{self.type.name}}}"
@@ -279,30 +280,8 @@ def _same_default(left: object, right: object) -> bool:
     return left == right
 
 
-def _restore(
-    kind: Type,
-    optional: bool,
-    default: object,
-    name: str | None,
-    version: int | None,
-    doc: str | None,
-    parameters: Mapping[str, str] | None,
-    key_schema: Schema | None,
-    value_schema: Schema | None,
-    fields: tuple[Field, ...],
-) -> Schema:
-    return Schema(
-        kind,
-        optional=optional,
-        default=default,
-        name=name,
-        version=version,
-        doc=doc,
-        parameters=parameters,
-        key_schema=key_schema,
-        value_schema=value_schema,
-        fields=fields,
-    )
+def _restore(state: Mapping[str, Any]) -> Schema:
+    return Schema(**state)
 
 
 INT8_SCHEMA: Final = Schema(Type.INT8)
@@ -460,15 +439,11 @@ class SchemaBuilder:
 
     def optional(self) -> SchemaBuilder:
         """Allows null."""
-        self._once("optional", self._optional, True)
-        self._optional = True
-        return self
+        return self._set("optional", True)
 
     def required(self) -> SchemaBuilder:
         """Rejects null (the default)."""
-        self._once("optional", self._optional, False)
-        self._optional = False
-        return self
+        return self._set("optional", False)
 
     def default_value(self, value: object) -> SchemaBuilder:
         """Sets the default, which replaces a null field.
@@ -476,28 +451,28 @@ class SchemaBuilder:
         Raises:
             SchemaBuilderException: It was set before, or the value does not fit the schema as built so far.
         """
-        self._once("default", self._default, value)
-        self._check_default(value)
-        self._default = value
-        return self
+        if self._default is not None:
+            return self._set("default", value)
+        # Structs are made of schemas, so this module can import them only after both are loaded.
+        from penstock.data.structs import validate_value
+
+        try:
+            validate_value(self.build(), value)
+        except DataException as problem:
+            raise SchemaBuilderException("Invalid default value") from problem
+        return self._set("default", value)
 
     def name(self, name: str | None) -> SchemaBuilder:
         """Names the schema."""
-        self._once("name", self._name, name)
-        self._name = name
-        return self
+        return self._set("name", name)
 
     def version(self, version: int | None) -> SchemaBuilder:
         """Gives the schema a version."""
-        self._once("version", self._version, version)
-        self._version = version
-        return self
+        return self._set("version", version)
 
     def doc(self, doc: str | None) -> SchemaBuilder:
         """Documents the schema."""
-        self._once("doc", self._doc, doc)
-        self._doc = doc
-        return self
+        return self._set("doc", doc)
 
     def parameter(self, name: str, value: str) -> SchemaBuilder:
         """Adds one parameter; a later value replaces an earlier one."""
@@ -548,16 +523,9 @@ class SchemaBuilder:
             fields=tuple(self._fields.values()),
         )
 
-    def _check_default(self, value: object) -> None:
-        # Structs are made of schemas, so this module can import them only after both are loaded.
-        from penstock.data.structs import validate_value
-
-        try:
-            validate_value(self.build(), value)
-        except DataException as problem:
-            raise SchemaBuilderException("Invalid default value") from problem
-
-    @staticmethod
-    def _once(what: str, current: object, new: object) -> None:
+    def _set(self, what: str, new: object) -> SchemaBuilder:
+        current = getattr(self, f"_{what}")
         if current is not None and current != new:
             raise SchemaBuilderException(f"Invalid SchemaBuilder call: {what} has already been set.")
+        setattr(self, f"_{what}", new)
+        return self

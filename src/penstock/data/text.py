@@ -120,8 +120,8 @@ def _days(year: int, month: int, day: int) -> int:
     """Days since 1970 of a date whose month and day may be out of range."""
     extra_years, month_index = divmod(month - 1, 12)
     year += extra_years
-    gregorian = _gregorian_month(year, month_index) + day - 1
-    return gregorian if gregorian >= CUTOVER else _julian_month(year, month_index) + day - 1
+    days = _month(year, month_index, gregorian=True) + day - 1
+    return days if days >= CUTOVER else _month(year, month_index, gregorian=False) + day - 1
 
 
 def _month_days(month_index: int) -> int:
@@ -129,15 +129,11 @@ def _month_days(month_index: int) -> int:
     return (153 * month_index + 2) // 5
 
 
-def _gregorian_month(year: int, month_index: int) -> int:
+def _month(year: int, month_index: int, *, gregorian: bool) -> int:
+    """Days from 1970 to the first day of a month."""
     march_year, march_month = (year, month_index - 2) if month_index >= 2 else (year - 1, month_index + 10)
-    leap_days = march_year // 4 - march_year // 100 + march_year // 400
-    return march_year * 365 + leap_days + _month_days(march_month) - 719_468
-
-
-def _julian_month(year: int, month_index: int) -> int:
-    march_year, march_month = (year, month_index - 2) if month_index >= 2 else (year - 1, month_index + 10)
-    return march_year * 365 + march_year // 4 + _month_days(march_month) - 719_470
+    days = march_year * 365 + march_year // 4 + _month_days(march_month)
+    return days - march_year // 100 + march_year // 400 - 719_468 if gregorian else days - 719_470
 
 
 def civil(days: int) -> tuple[int, int, int]:
@@ -356,13 +352,18 @@ def hash_map_order(names: tuple[str, ...]) -> tuple[str, ...]:
     >>> hash_map_order(("source", "line"))
     ('line', 'source')
     """
+    return tuple(sorted(sorted(names, key=_utf16), key=bucket_of(len(names))))
+
+
+def bucket_of(count: int) -> Callable[[str], int]:
+    """Returns the bucket of a text in a ``java.util.HashMap`` or ``HashSet`` of this many texts."""
     size = 16
-    while len(names) > size * 3 // 4:
+    while count > size * 3 // 4:
         size *= 2
-    return tuple(sorted(names, key=lambda name: (_place(name, size), _utf16(name))))
+    return lambda text: _bucket(text, size)
 
 
-def _place(name: str, size: int) -> int:
+def _bucket(name: str, size: int) -> int:
     units = _utf16(name)
     number = 0
     for high, low in zip(units[::2], units[1::2], strict=True):

@@ -45,7 +45,7 @@ ENTRY_POINT_GROUP = "penstock.plugins"
 
 
 def find_entry_points(paths: Sequence[str] | None = None) -> list[PluginDescriptor]:
-    """Plugins that distributions declare under ``penstock.plugins``: ``alias = module:Class``, or ``alias = module``."""
+    """Plugins that distributions declare: ``alias = module:Class`` or ``alias = module`` in ``penstock.plugins``."""
     found: list[PluginDescriptor] = []
     distributions = (
         importlib.metadata.distributions() if paths is None else importlib.metadata.distributions(path=list(paths))
@@ -311,7 +311,7 @@ class Plugins:
 
     @classmethod
     def discover(cls, plugin_path: Sequence[str] = ()) -> Plugins:
-        """Creates a registry of the built-in plugins, installed distributions and these directories; imports nothing."""
+        """A registry of the built-in plugins, installed distributions and these directories; imports nothing."""
         return cls(plugin_path)
 
     def descriptors(self, kinds: Iterable[PluginKind] | None = None) -> list[PluginDescriptor]:

@@ -13,10 +13,16 @@ from penstock.plugins.kinds import PluginDescriptor, PluginKind
 
 _CONNECT = "org.apache.kafka.connect"
 _PROVIDER = "org.apache.kafka.common.config.provider"
+_OWN = "penstock.connectors"
 
 
 def _stock(kind: PluginKind, name: str, target: str, *aliases: str) -> PluginDescriptor:
     return PluginDescriptor(kind, name, target, aliases, __version__)
+
+
+def _own(kind: PluginKind, target: str, *aliases: str) -> PluginDescriptor:
+    """A connector whose name is its place, next to names of others that it replaces."""
+    return _stock(kind, f"{_OWN}.{target.replace(':', '.')}", f"{_OWN}.{target}", *aliases)
 
 
 _NUMBERS: Final = ("ShortConverter", "IntegerConverter", "LongConverter", "FloatConverter", "DoubleConverter")
@@ -46,19 +52,6 @@ def _registry_converters() -> list[PluginDescriptor]:
             ("io.confluent.connect.json.JsonSchemaConverter", "converters:JsonSchemaConverter"),
             ("io.confluent.connect.protobuf.ProtobufConverter", "converters:ProtobufConverter"),
         )
-    ]
-
-
-def _mirrors() -> list[PluginDescriptor]:
-    package = "penstock.connectors.mirror"
-    return [
-        _stock(
-            PluginKind.SOURCE,
-            f"{package}.Mirror{name}",
-            f"{package}:Mirror{name}",
-            f"{_CONNECT}.mirror.Mirror{name}Connector",
-        )
-        for name in ("Source", "Checkpoint", "Heartbeat")
     ]
 
 
@@ -100,79 +93,21 @@ def _transforms() -> list[PluginDescriptor]:
 def _predicates() -> list[PluginDescriptor]:
     return [
         _stock(
-            PluginKind.PREDICATE,
-            f"{_CONNECT}.transforms.predicates.{name}",
-            f"penstock.transforms.predicates:{name}",
+            PluginKind.PREDICATE, f"{_CONNECT}.transforms.predicates.{name}", f"penstock.transforms.predicates:{name}"
         )
         for name in ("HasHeaderKey", "RecordIsTombstone", "TopicNameMatches")
     ]
 
 
-#: Everything built in. A test resolves each entry.
-STOCK: Final[tuple[PluginDescriptor, ...]] = (
-    _stock(
+_SOURCES: Final = (
+    _stock(PluginKind.SOURCE, f"{_CONNECT}.file.FileStreamSourceConnector", f"{_OWN}.file:FileStreamSourceConnector"),
+    _own(PluginKind.SOURCE, "directory:DirectorySourceConnector"),
+    _own(PluginKind.SOURCE, "jdbc:JdbcSource", "io.confluent.connect.jdbc.JdbcSourceConnector"),
+    _own(PluginKind.SOURCE, "spark:SparkSource"),
+    _own(PluginKind.SOURCE, "tables:TableSource"),
+    _own(
         PluginKind.SOURCE,
-        f"{_CONNECT}.file.FileStreamSourceConnector",
-        "penstock.connectors.file:FileStreamSourceConnector",
-    ),
-    _stock(
-        PluginKind.SINK,
-        f"{_CONNECT}.file.FileStreamSinkConnector",
-        "penstock.connectors.file:FileStreamSinkConnector",
-    ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.directory.DirectorySourceConnector",
-        "penstock.connectors.directory:DirectorySourceConnector",
-    ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.jdbc.JdbcSource",
-        "penstock.connectors.jdbc:JdbcSource",
-        "io.confluent.connect.jdbc.JdbcSourceConnector",
-    ),
-    _stock(
-        PluginKind.SINK,
-        "penstock.connectors.jdbc.JdbcSink",
-        "penstock.connectors.jdbc:JdbcSink",
-        "io.confluent.connect.jdbc.JdbcSinkConnector",
-    ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.spark.SparkSource",
-        "penstock.connectors.spark:SparkSource",
-    ),
-    _stock(
-        PluginKind.SINK,
-        "penstock.connectors.spark.SparkSink",
-        "penstock.connectors.spark:SparkSink",
-    ),
-    _stock(
-        PluginKind.SINK,
-        "penstock.connectors.files.FileSink",
-        "penstock.connectors.files:FileSink",
-        "io.confluent.connect.s3.S3SinkConnector",
-        "io.confluent.connect.gcs.GcsSinkConnector",
-        "io.confluent.connect.azure.blob.AzureBlobStorageSinkConnector",
-        "io.confluent.connect.hdfs.HdfsSinkConnector",
-        "io.confluent.connect.hdfs3.Hdfs3SinkConnector",
-    ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.tables.TableSource",
-        "penstock.connectors.tables:TableSource",
-    ),
-    _stock(
-        PluginKind.SINK,
-        "penstock.connectors.tables.TableSink",
-        "penstock.connectors.tables:TableSink",
-        "org.apache.iceberg.connect.IcebergSinkConnector",
-        "io.tabular.iceberg.connect.IcebergSinkConnector",
-    ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.files.FileSource",
-        "penstock.connectors.files:FileSource",
+        "files:FileSource",
         *(
             f"com.github.jcustenborder.kafka.connect.spooldir.SpoolDir{kind}SourceConnector"
             for kind in ("Csv", "Json", "SchemaLessJson", "LineDelimited", "Avro", "BinaryFile")
@@ -180,47 +115,51 @@ STOCK: Final[tuple[PluginDescriptor, ...]] = (
         "io.streamthoughts.kafka.connect.filepulse.source.FilePulseSourceConnector",
         "io.confluent.connect.s3.source.S3SourceConnector",
     ),
-    _stock(
+    _own(
         PluginKind.SOURCE,
-        "penstock.connectors.datagen.DatagenSource",
-        "penstock.connectors.datagen:DatagenSource",
+        "datagen:DatagenSource",
         "io.confluent.kafka.connect.datagen.DatagenConnector",
         "Datagen",
         "DatagenConnector",
     ),
-    _stock(
-        PluginKind.SOURCE,
-        "penstock.connectors.http.HttpSource",
-        "penstock.connectors.http:HttpSource",
-    ),
-    _stock(
-        PluginKind.SINK,
-        "penstock.connectors.http.HttpSink",
-        "penstock.connectors.http:HttpSink",
-    ),
-    *_mirrors(),
-    *_converters(),
-    *_transforms(),
-    *_predicates(),
-    _stock(
-        PluginKind.CONFIG_PROVIDER, f"{_PROVIDER}.FileConfigProvider", "penstock.config.providers:FileConfigProvider"
-    ),
-    _stock(
-        PluginKind.CONFIG_PROVIDER,
-        f"{_PROVIDER}.DirectoryConfigProvider",
-        "penstock.config.providers:DirectoryConfigProvider",
-    ),
-    _stock(
-        PluginKind.CONFIG_PROVIDER,
-        f"{_PROVIDER}.EnvVarConfigProvider",
-        "penstock.config.providers:EnvVarConfigProvider",
+    _own(PluginKind.SOURCE, "http:HttpSource"),
+    *(
+        _own(PluginKind.SOURCE, f"mirror:Mirror{name}", f"{_CONNECT}.mirror.Mirror{name}Connector")
+        for name in ("Source", "Checkpoint", "Heartbeat")
     ),
 )
+_SINKS: Final = (
+    _stock(PluginKind.SINK, f"{_CONNECT}.file.FileStreamSinkConnector", f"{_OWN}.file:FileStreamSinkConnector"),
+    _own(PluginKind.SINK, "jdbc:JdbcSink", "io.confluent.connect.jdbc.JdbcSinkConnector"),
+    _own(PluginKind.SINK, "spark:SparkSink"),
+    _own(
+        PluginKind.SINK,
+        "files:FileSink",
+        "io.confluent.connect.s3.S3SinkConnector",
+        "io.confluent.connect.gcs.GcsSinkConnector",
+        "io.confluent.connect.azure.blob.AzureBlobStorageSinkConnector",
+        "io.confluent.connect.hdfs.HdfsSinkConnector",
+        "io.confluent.connect.hdfs3.Hdfs3SinkConnector",
+    ),
+    _own(
+        PluginKind.SINK,
+        "tables:TableSink",
+        "org.apache.iceberg.connect.IcebergSinkConnector",
+        "io.tabular.iceberg.connect.IcebergSinkConnector",
+    ),
+    _own(PluginKind.SINK, "http:HttpSink"),
+)
+_PROVIDERS: Final = tuple(
+    _stock(PluginKind.CONFIG_PROVIDER, f"{_PROVIDER}.{name}", f"penstock.config.providers:{name}")
+    for name in ("FileConfigProvider", "DirectoryConfigProvider", "EnvVarConfigProvider")
+)
+#: Everything built in. A test resolves each entry.
+STOCK: Final = (*_SOURCES, *_SINKS, *_converters(), *_transforms(), *_predicates(), *_PROVIDERS)
 
 #: The task classes with a Java name, by that name. Connectors return their task classes, so these are not plugins; the
 #: name is in the task configurations (``task.class``), which workers of both kinds read.
 TASK_CLASSES: Final[Mapping[str, str]] = {
-    f"{_CONNECT}.file.FileStreamSourceTask": "penstock.connectors.file:FileStreamSourceTask",
+    f"{_CONNECT}.file.FileStreamSourceTask": f"{_OWN}.file:FileStreamSourceTask",
     f"{_CONNECT}.file.FileStreamSinkTask": "penstock.connectors.file:FileStreamSinkTask",
     f"{_CONNECT}.mirror.MirrorSourceTask": "penstock.connectors.mirror.task:MirrorTask",
     f"{_CONNECT}.mirror.MirrorCheckpointTask": "penstock.connectors.mirror.checkpoints:CheckpointTask",

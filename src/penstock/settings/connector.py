@@ -292,11 +292,6 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
         require_valid_topics(properties)
         return cls.of(values, **_beside(properties, values), frames=FramesConfig.of(values))
 
-    @property
-    def reports_errant_records(self) -> bool:
-        """True if a task gets a reporter for bad records: there is a dead letter queue, or errors are logged."""
-        return bool(self.dlq_topic) or self.errors_log_enable
-
 
 def connector_values(
     base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef = ISOLATION

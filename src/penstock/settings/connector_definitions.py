@@ -108,9 +108,16 @@ def optional(validator: Range) -> LambdaValidator:
     return LambdaValidator(check, str(validator))
 
 
+def _at(order: int, width: Width, display_name: str) -> dict[str, Any]:
+    """The place of a setting in its group, and how a user interface shows it."""
+    return {"order": order, "width": width, "display_name": display_name}
+
+
+#: Not `setting` itself: mypy takes no unpacked arguments there.
+_setting: Final = partial(setting)
 _common: Final = partial(setting, group=COMMON)
 _error: Final = partial(setting, group=ERRORS)
-_exactly_once: Final = partial(setting, group=EXACTLY_ONCE, width=Width.SHORT)
+_exactly_once: Final = partial(setting, group=EXACTLY_ONCE)
 
 
 def _converter(side: str, what: str, order: int, kind: PluginKind = PluginKind.CONVERTER) -> Any:
@@ -120,9 +127,7 @@ def _converter(side: str, what: str, order: int, kind: PluginKind = PluginKind.C
         validator=PluginClass(kind),
         importance=Importance.LOW,
         doc=f"Converts the {what} of records between Connect's data and the bytes in Kafka; unset takes the worker's.",
-        order=order,
-        width=Width.SHORT,
-        display_name=f"{side.title()} converter class",
+        **_at(order, Width.SHORT, f"{side.title()} converter class"),
     )
 
 
@@ -131,9 +136,7 @@ def _converter_version(side: str, order: int) -> Any:
         default=None,
         importance=Importance.LOW,
         doc=f"The version of the {side} converter to use. {_NO_VERSION}",
-        order=order,
-        width=Width.SHORT,
-        display_name=f"{side.title()} converter version",
+        **_at(order, Width.SHORT, f"{side.title()} converter version"),
     )
 
 
@@ -156,41 +159,31 @@ class ConnectorConfig(TypedConfig):
         validator=ConnectorName(),
         importance=Importance.HIGH,
         doc="The name of the connector, unique in the worker or cluster.",
-        order=1,
-        width=Width.MEDIUM,
-        display_name="Connector name",
+        **_at(1, Width.MEDIUM, "Connector name"),
     )
     connector_class: str = _common(
         importance=Importance.HIGH,
         doc="The connector's class: its Java name for Kafka's own connectors, the path of a Python class, or an alias "
         "such as FileStreamSource.",
-        order=2,
-        width=Width.LONG,
-        display_name="Connector class",
+        **_at(2, Width.LONG, "Connector class"),
     )
     connector_plugin_version: str | None = _common(
         default=None,
         doc=f"The version of the connector to use. {_NO_VERSION}",
-        order=3,
-        width=Width.MEDIUM,
-        display_name="Connector version",
+        **_at(3, Width.MEDIUM, "Connector version"),
     )
     tasks_max: int = _common(
         default=1,
         validator=Range.at_least(1),
         importance=Importance.HIGH,
         doc="The most tasks that the connector may have.",
-        order=4,
-        width=Width.SHORT,
-        display_name="Tasks max",
+        **_at(4, Width.SHORT, "Tasks max"),
     )
     tasks_max_enforce: bool = _common(
         default=True,
         importance=Importance.LOW,
         doc="Fail a connector that makes more tasks than tasks.max instead of only warning.",
-        order=5,
-        width=Width.SHORT,
-        display_name="Enforce tasks max",
+        **_at(5, Width.SHORT, "Enforce tasks max"),
     )
     key_converter_class: type | None = _converter("key", "keys", 6)
     key_converter_plugin_version: str | None = _converter_version("key", 7)
@@ -198,104 +191,84 @@ class ConnectorConfig(TypedConfig):
     value_converter_plugin_version: str | None = _converter_version("value", 9)
     header_converter_class: type | None = _converter("header", "headers", 10, PluginKind.HEADER_CONVERTER)
     header_converter_plugin_version: str | None = _converter_version("header", 11)
-    transform_aliases: tuple[str, ...] = setting(
+    transform_aliases: tuple[str, ...] = _setting(
         "transforms",
         default=(),
         validator=unique_aliases("unique transformation aliases"),
         importance=Importance.LOW,
         doc="Aliases of the transformations to apply to each record, in this order.",
         group=TRANSFORMS,
-        order=12,
-        width=Width.LONG,
-        display_name="Transforms",
+        **_at(12, Width.LONG, "Transforms"),
     )
-    predicate_aliases: tuple[str, ...] = setting(
+    predicate_aliases: tuple[str, ...] = _setting(
         "predicates",
         default=(),
         validator=unique_aliases("unique predicate aliases"),
         importance=Importance.LOW,
         doc="Aliases of the predicates that transformations may name.",
         group=PREDICATES,
-        order=13,
-        width=Width.LONG,
-        display_name="Predicates",
+        **_at(13, Width.LONG, "Predicates"),
     )
     config_action_reload: str = _common(
         default="restart",
         validator=ValidString("none", "restart"),
         importance=Importance.LOW,
         doc="What to do when a value from a config provider runs out: restart the connector, or nothing.",
-        order=14,
-        width=Width.MEDIUM,
-        display_name="Reload Action",
+        **_at(14, Width.MEDIUM, "Reload Action"),
     )
     errors_retry_timeout_ms: int = _error(
         "errors.retry.timeout",
         ConfigType.LONG,
         default=0,
         doc="Milliseconds for which a failed operation is tried again: 0 for not at all, -1 for ever.",
-        order=1,
-        width=Width.MEDIUM,
-        display_name="Retry Timeout for Errors",
+        **_at(1, Width.MEDIUM, "Retry Timeout for Errors"),
     )
     errors_retry_delay_max_ms: int = _error(
         type=ConfigType.LONG,
         default=60000,
         doc="The longest pause between two tries; pauses double until they reach it.",
-        order=2,
-        width=Width.MEDIUM,
-        display_name="Maximum Delay Between Retries for Errors",
+        **_at(2, Width.MEDIUM, "Maximum Delay Between Retries for Errors"),
     )
     errors_tolerance: str = _error(
         default="none",
         validator=ValidString("none", "all"),
         doc="none: a bad record fails its task. all: bad records are skipped.",
-        order=3,
-        width=Width.SHORT,
-        display_name="Error Tolerance",
+        **_at(3, Width.SHORT, "Error Tolerance"),
     )
     errors_log_enable: bool = _error(
         default=False,
         doc="Log each failed operation, also if it is tolerated.",
-        order=4,
-        width=Width.SHORT,
-        display_name="Log Errors",
+        **_at(4, Width.SHORT, "Log Errors"),
     )
     errors_log_include_messages: bool = _error(
         default=False,
         doc="Put the record itself in that log: for a source its key, value and headers, for a sink its place.",
-        order=5,
-        width=Width.SHORT,
-        display_name="Log Error Details",
+        **_at(5, Width.SHORT, "Log Error Details"),
     )
 
 
 class SourceConnectorConfig(ConnectorConfig):
     """The settings of every source connector; the settings of its groups of new topics are in `topics`."""
 
-    topic_creation_groups: tuple[str, ...] = setting(
+    topic_creation_groups: tuple[str, ...] = _setting(
         default=(),
         validator=unique_aliases("unique topic creation groups"),
         importance=Importance.LOW,
         doc="Groups of rules for the topics that the worker creates for this connector.",
         group=TOPIC_CREATION,
-        order=1,
-        width=Width.LONG,
-        display_name="Topic Creation Groups",
+        **_at(1, Width.LONG, "Topic Creation Groups"),
     )
     exactly_once_support: str = _exactly_once(
         default="requested",
         validator=CaseInsensitiveValidString("requested", "required"),
         doc="required: the connector is refused unless it can deliver exactly once. requested: it is tried.",
-        order=2,
-        display_name="Exactly once support",
+        **_at(2, Width.SHORT, "Exactly once support"),
     )
     transaction_boundary: TransactionBoundary = _exactly_once(
         default=TransactionBoundary.POLL,
         validator=CaseInsensitiveValidString(*(one.value for one in TransactionBoundary)),
         doc="When transactions end: after each poll, after an interval, or when the connector says so.",
-        order=3,
-        display_name="Transaction Boundary",
+        **_at(3, Width.SHORT, "Transaction Boundary"),
     )
     transaction_boundary_interval_ms: int | None = _exactly_once(
         type=ConfigType.LONG,
@@ -304,19 +277,16 @@ class SourceConnectorConfig(ConnectorConfig):
         importance=Importance.LOW,
         doc="The length of a transaction with transaction.boundary=interval; unset takes the worker's "
         "offset.flush.interval.ms.",
-        order=4,
-        display_name="Transaction boundary interval",
+        **_at(4, Width.SHORT, "Transaction boundary interval"),
     )
-    offsets_topic: str | None = setting(
+    offsets_topic: str | None = _setting(
         "offsets.storage.topic",
         default=None,
         validator=NonEmptyString(),
         importance=Importance.LOW,
         doc="A topic of its own for this connector's source offsets; unset takes the worker's.",
         group=OFFSETS_TOPIC,
-        order=1,
-        width=Width.LONG,
-        display_name="Offsets topic",
+        **_at(1, Width.LONG, "Offsets topic"),
     )
 
 
@@ -328,9 +298,7 @@ class SinkConnectorConfig(ConnectorConfig):
         validator=ValidList.any_non_duplicate(empty_allowed=True, null_allowed=False),
         importance=Importance.HIGH,
         doc="The topics to read, separated by commas. Give this or topics.regex.",
-        order=4,
-        width=Width.LONG,
-        display_name="Topics",
+        **_at(4, Width.LONG, "Topics"),
     )
     topics_regex: str = _common(
         default="",
@@ -338,34 +306,26 @@ class SinkConnectorConfig(ConnectorConfig):
         importance=Importance.HIGH,
         doc="A regular expression in Java's syntax that the names of the topics to read match as a whole. Give this or "
         "topics.",
-        order=4,
-        width=Width.LONG,
-        display_name="Topics regex",
+        **_at(4, Width.LONG, "Topics regex"),
     )
     dlq_topic: str = _error(
         "errors.deadletterqueue.topic.name",
         default="",
         doc="The topic to which records are written that failed here; empty for none.",
-        order=6,
-        width=Width.MEDIUM,
-        display_name="Dead Letter Queue Topic Name",
+        **_at(6, Width.MEDIUM, "Dead Letter Queue Topic Name"),
     )
     dlq_replication_factor: int = _error(
         "errors.deadletterqueue.topic.replication.factor",
         ConfigType.SHORT,
         default=3,
         doc="The replication factor of that topic, if the worker has to create it.",
-        order=7,
-        width=Width.MEDIUM,
-        display_name="Dead Letter Queue Topic Replication Factor",
+        **_at(7, Width.MEDIUM, "Dead Letter Queue Topic Replication Factor"),
     )
     dlq_context_headers: bool = _error(
         "errors.deadletterqueue.context.headers.enable",
         default=False,
         doc="Say in headers of those records, named __connect.errors.*, what failed and where.",
-        order=8,
-        width=Width.MEDIUM,
-        display_name="Enable Error Context Headers",
+        **_at(8, Width.MEDIUM, "Enable Error Context Headers"),
     )
 
 
@@ -379,9 +339,7 @@ class IsolationConfig(TypedConfig):
         importance=Importance.LOW,
         doc="none: tasks run in the worker's process. process: each task has a process of its own, so that one that "
         "ends it, holds the interpreter or uses up memory harms only itself.",
-        order=15,
-        width=Width.SHORT,
-        display_name="Task Isolation",
+        **_at(15, Width.SHORT, "Task Isolation"),
     )
     memory_max_bytes: int | None = _common(
         "task.isolation.memory.max.bytes",
@@ -391,9 +349,7 @@ class IsolationConfig(TypedConfig):
         importance=Importance.LOW,
         doc="The most memory that the process of a task may take for data, with task.isolation=process: what goes "
         "beyond it is a MemoryError in the task. Unset: no limit.",
-        order=16,
-        width=Width.MEDIUM,
-        display_name="Memory of Isolated Tasks",
+        **_at(16, Width.MEDIUM, "Memory of Isolated Tasks"),
     )
 
 
@@ -408,9 +364,7 @@ class FramesConfig(TypedConfig):
         doc="true: records of different schemas that one column can hold together are one frame. A struct has the "
         "fields of all of them, null where one is missing; int32 goes with int64, optional with required. false: "
         "each run of records with one schema is a frame.",
-        order=17,
-        width=Width.SHORT,
-        display_name="Join Frames",
+        **_at(17, Width.SHORT, "Join Frames"),
     )
 
 
@@ -422,7 +376,7 @@ SINK_RETRY_DELAY: Final = "errors.retry.delay.max.ms"
 class SourceRetryConfig(TypedConfig):
     """The settings of source connectors that Kafka Connect does not have."""
 
-    delay_max_ms: int = setting(
+    delay_max_ms: int = _setting(
         SOURCE_RETRY_DELAY,
         type=ConfigType.LONG,
         default=60_000,
@@ -432,9 +386,7 @@ class SourceRetryConfig(TypedConfig):
         "again after it raised RetriableException; the wait begins with 250 ms and is doubled each time. An error with "
         "retry_after_s says itself when.",
         group=ERRORS,
-        order=6,
-        width=Width.MEDIUM,
-        display_name="Maximum Delay Between Calls of a Source That Asks for Them Again",
+        **_at(6, Width.MEDIUM, "Maximum Delay Between Calls of a Source That Asks for Them Again"),
     )
 
 

@@ -20,6 +20,11 @@ from penstock.settings.plugin_classes import SettingFault
 from penstock.settings.topics import PARTITIONS, REPLICAS
 from penstock.settings.worker import JVM, WorkerSettings, high, low
 
+
+def _ms(default: int, doc: str) -> Any:
+    return low(type=ConfigType.LONG, default=default, validator=Range.at_least(0), doc=doc)
+
+
 _ANY_LENGTH: Final = Range.between(0, 2147483647)
 
 
@@ -154,42 +159,19 @@ class DistributedSettings(WorkerSettings):
 
     # The worker's own clients
     client_id: str = low(default="", doc="A part of the names by which the brokers know the worker's own clients.")
-    metadata_max_age_ms: int = low(
-        type=ConfigType.LONG,
-        default=300000,
-        validator=Range.at_least(0),
-        doc="How old what is known of the cluster may be.",
-    )
+    metadata_max_age_ms: int = _ms(300000, "How old what is known of the cluster may be.")
     send_buffer_bytes: int = setting(
         default=131072, validator=Range.at_least(-1), doc="The size of the sending buffer; -1: the system's."
     )
     receive_buffer_bytes: int = setting(
         default=32768, validator=Range.at_least(-1), doc="The size of the receiving buffer; -1: the system's."
     )
-    reconnect_backoff_ms: int = low(
-        type=ConfigType.LONG,
-        default=50,
-        validator=Range.at_least(0),
-        doc="The first pause before a broker is tried again.",
-    )
-    reconnect_backoff_max_ms: int = low(
-        type=ConfigType.LONG, default=1000, validator=Range.at_least(0), doc="The longest such pause."
-    )
-    socket_connection_setup_timeout_ms: int = low(
-        type=ConfigType.LONG, default=10000, validator=Range.at_least(0), doc="How long connecting may take at first."
-    )
-    socket_connection_setup_timeout_max_ms: int = low(
-        type=ConfigType.LONG, default=30000, validator=Range.at_least(0), doc="How long it may take after failures."
-    )
-    retry_backoff_ms: int = low(
-        type=ConfigType.LONG,
-        default=100,
-        validator=Range.at_least(0),
-        doc="The first pause before a request is made again.",
-    )
-    retry_backoff_max_ms: int = low(
-        type=ConfigType.LONG, default=1000, validator=Range.at_least(0), doc="The longest such pause."
-    )
+    reconnect_backoff_ms: int = _ms(50, "The first pause before a broker is tried again.")
+    reconnect_backoff_max_ms: int = _ms(1000, "The longest such pause.")
+    socket_connection_setup_timeout_ms: int = _ms(10000, "How long connecting may take at first.")
+    socket_connection_setup_timeout_max_ms: int = _ms(30000, "How long it may take after failures.")
+    retry_backoff_ms: int = _ms(100, "The first pause before a request is made again.")
+    retry_backoff_max_ms: int = _ms(1000, "The longest such pause.")
     request_timeout_ms: int = setting(default=40000, validator=Range.at_least(0), doc="How long an answer may take.")
     connections_max_idle_ms: int = setting(
         type=ConfigType.LONG, default=540000, doc="After how long an idle connection is closed."
@@ -199,12 +181,7 @@ class DistributedSettings(WorkerSettings):
         validator=CaseInsensitiveValidString("REBOOTSTRAP", "NONE"),
         doc="What to do when no known broker answers: begin again with bootstrap.servers, or not.",
     )
-    metadata_recovery_rebootstrap_trigger_ms: int = low(
-        type=ConfigType.LONG,
-        default=300000,
-        validator=Range.at_least(0),
-        doc="After how long without metadata that happens.",
-    )
+    metadata_recovery_rebootstrap_trigger_ms: int = _ms(300000, "After how long without metadata that happens.")
     security_protocol: str = setting(
         default="PLAINTEXT",
         validator=CaseInsensitiveValidString("SASL_SSL", "PLAINTEXT", "SSL", "SASL_PLAINTEXT"),

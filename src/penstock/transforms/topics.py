@@ -202,6 +202,7 @@ _NO_TIMESTAMP: Final = "Timestamp missing on record: "
 
 
 def check_date_pattern(name: str, value: object) -> None:
+    """Refuses what is no pattern of ``SimpleDateFormat``."""
     try:
         compile_pattern(str(value or ""))
     except DatePatternError as error:

@@ -20,8 +20,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigType, ConfigValue, Importance, Width
-from penstock.config.definition import ConfigKey
+from penstock.config import ConfigKey, ConfigType, ConfigValue, Importance, Width
 from penstock.config.properties import NamesByPrefix
 from penstock.config.providers import Unresolved
 from penstock.config.suggestions import candidates, nearest

@@ -106,7 +106,6 @@ def test_the_defaults_of_a_sink() -> None:
     assert (settings.transforms, settings.predicates) == ((), {})
     assert (settings.errors_retry_timeout_ms, settings.errors_retry_delay_max_ms) == (0, 60000)
     assert not settings.errors_tolerance_all
-    assert not settings.reports_errant_records
     assert settings.config_action_reload == "restart"
 
 
@@ -141,7 +140,6 @@ def test_a_sinks_own_settings() -> None:
     assert (settings.topics, settings.topics_regex) == ((), "a.*")
     assert (settings.dlq_topic, settings.dlq_replication_factor, settings.dlq_context_headers) == ("dead", 1, True)
     assert settings.errors_tolerance_all
-    assert settings.reports_errant_records
     assert settings.raw == config
 
 
