@@ -204,13 +204,13 @@ class LaxValidator:
             raise BadRequestException("Connector config contains no connector type")
         _check_name(config.get("name"))
         BOARD.hit(str(resolved.get("name")), "validate", record=False)
-        self._real.connector_of(resolved)
+        self._real.new_connector(resolved)
         enforce = resolved.get("tasks.max.enforce", "true") == "true"
         kind = ConnectorType.SINK if "Sink" in text else ConnectorType.SOURCE
         return Checked(kind, "7", int(resolved.get("tasks.max") or 1), enforce, frozenset({"password"}))
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
-        return self(resolved, resolved) if self._real.connector_of(resolved) else Checked(ConnectorType.UNKNOWN)
+        return self(resolved, resolved)
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
         return self._real.infos(config, resolved)

@@ -87,9 +87,6 @@ class CharSet:
     def expression(self, escaped: Callable[[int], str]) -> str:
         r"""A regular expression for one character of the set, which must not be empty.
 
-        Args:
-            escaped: Writes a code point in the engine's syntax.
-
         >>> CharSet.of((97, 99), (46, 46)).expression(lambda point: f"\\x{point:02x}")
         '[\\x2ea-c]'
         """
@@ -182,10 +179,6 @@ def property_set(name: str, *, folds: bool) -> CharSet | None:
 
     Known are the POSIX classes (ASCII only, as in Java), the general categories, properties of ``java.lang.Character``
     and the common Unicode properties; scripts and blocks are not.
-
-    Args:
-        name: The name in the brackets.
-        folds: True if the flag ``i`` is set.
 
     >>> property_set("Alpha", folds=False).ranges, property_set("NoSuch", folds=False)
     (((65, 90), (97, 122)), None)
@@ -296,10 +289,6 @@ _MADE: Final[dict[str, Callable[[], CharSet]]] = {
 # ------------------------------------------------------------------------------------------------------------- case
 def folded(point: int, *, unicode: bool) -> CharSet:
     """The characters that equal a character when case is ignored.
-
-    Args:
-        point: The character.
-        unicode: True for all letters; False for ASCII letters only.
 
     >>> [sorted(map(chr, folded(ord(char), unicode=True))) for char in "k1"]
     [['K', 'k', '\u212a'], ['1']]

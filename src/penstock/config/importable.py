@@ -31,13 +31,7 @@ _PROJECT: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
 def refusal(module: str) -> str | None:
-    """The reason why a module may not be imported for a class name of a configuration.
-
-    Args:
-        module: Its dotted name.
-
-    Returns:
-        The owner of the module; None if it may be imported or does not exist.
+    """The owner of a module that may not be imported for a class name of a configuration; None if it may.
 
     >>> refusal("this"), refusal("penstock.cli.worker.worker"), refusal("penstock.transforms.types")
     ('Python itself', 'the worker itself', None)

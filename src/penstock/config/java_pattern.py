@@ -72,22 +72,11 @@ class Translated:
 
 
 class JavaPattern:
-    """One compiled pattern.
-
-    Args:
-        java: The pattern as the user wrote it, for messages.
-        translated: The pattern for the engines.
+    """One compiled pattern; the engine may raise regex.error, OverflowError or RecursionError.
 
     Attributes:
         pattern: The pattern that ``regex`` runs.
-        groups: The number of groups.
-        groupindex: The numbers of its named groups.
         uncertain_groups: Groups whose text may differ from Java's.
-
-    Raises:
-        regex.error: The engine does not support the pattern.
-        OverflowError: A count is too large for the engine.
-        RecursionError: Groups are nested too deeply.
     """
 
     def __init__(self, java: str, translated: Translated) -> None:

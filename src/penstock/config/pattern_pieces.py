@@ -257,11 +257,7 @@ class CharacterReader:
     def _right(self, members: int) -> CharSet | None:
         """Reads the right side of ``&&``: classes and members, up to the next ``&&`` or the end.
 
-        Args:
-            members: The number of members on its left.
-
-        Returns:
-            None if there is no right side; in Java a single member on the left then stays as it is.
+        None if there is no right side; in Java a single member on the left then stays as it is.
         """
         found: CharSet | None = None
         self.skip_comments()

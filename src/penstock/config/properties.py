@@ -26,11 +26,7 @@ MOST_BYTES: Final = 16 << 20
 
 
 def read_limited(path: str | Path) -> bytes:
-    """Reads a file of settings or secrets, up to a limit.
-
-    Raises:
-        OSError: The file cannot be read, or is larger than the limit.
-    """
+    """Reads a file of settings or secrets; raises OSError also if it is larger than the limit."""
     with open(path, "rb") as file:
         data = file.read(MOST_BYTES + 1)
     if len(data) > MOST_BYTES:
@@ -144,9 +140,6 @@ V = TypeVar("V")
 class NamesByPrefix:
     """Names that can be looked up by prefix.
 
-    Args:
-        names: The names; their order is kept.
-
     >>> NamesByPrefix(["b.y", "a", "b.x"]).below("b.")
     ['b.y', 'b.x']
     """
@@ -165,9 +158,6 @@ class NamesByPrefix:
 
 class Prefixed(Generic[V]):
     """A configuration whose settings can be looked up by prefix.
-
-    Args:
-        properties: The configuration.
 
     >>> Prefixed({"t.x.type": "A", "name": "n", "t.x.": "no name"}).below("t.x.")
     {'type': 'A'}

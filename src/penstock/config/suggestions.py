@@ -24,10 +24,7 @@ MOST_CANDIDATES: Final = 500
 
 
 def candidates(name: str, known: Iterable[str]) -> list[str]:
-    """Selects the known names to compare a name with.
-
-    Returns:
-        At most `MOST_CANDIDATES`, none longer than `LONGEST`; empty if the name itself is longer.
+    """Selects the known names to compare a name with: at most `MOST_CANDIDATES`, none longer than `LONGEST`.
 
     >>> candidates("a" * 201, ["a"]), candidates("a", ["b", "b" * 201])
     ([], ['b'])
@@ -38,12 +35,7 @@ def candidates(name: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(name: str, known: Iterable[str], cutoff: float) -> str | None:
-    """The known name that is most similar to a given one.
-
-    Args:
-        name: The unknown name.
-        known: The names to choose from.
-        cutoff: The minimum similarity: 1 for equal, 0 for nothing in common.
+    """The known name that is most similar, at least by the cutoff: 1 for equal, 0 for nothing in common.
 
     >>> nearest("compresion.type", ["compression.type", "acks"], 0.8)
     'compression.type'

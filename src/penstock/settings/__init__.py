@@ -41,7 +41,6 @@ from penstock.settings.distributed import DISTRIBUTED, DistributedSettings, Exac
 from penstock.settings.plugin_classes import (
     InstalledPlugins,
     InvalidSettingsError,
-    PluginClasses,
     SettingFault,
     kind_of_setting,
 )
@@ -75,7 +74,6 @@ __all__ = [
     "InstalledPlugins",
     "InvalidSettingsError",
     "KeySettings",
-    "PluginClasses",
     "PluginSpec",
     "PredicateSpec",
     "ProviderSettings",

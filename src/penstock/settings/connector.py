@@ -36,7 +36,7 @@ from penstock.settings.connector_definitions import (
     SourceConnectorConfig,
     SourceRetryConfig,
 )
-from penstock.settings.plugin_classes import PluginClasses, class_resolver, definition_of, kind_of_setting
+from penstock.settings.plugin_classes import InstalledPlugins, class_resolver, definition_of, kind_of_setting
 from penstock.settings.topics import (
     TopicCreation,
     check_topics,
@@ -61,7 +61,7 @@ OF_THE_WORKER: Final = TransformConfig.definition()
 
 
 def enrich(
-    base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, *, require_full: bool
+    base: ConfigDef, properties: Mapping[str, object], classes: InstalledPlugins, *, require_full: bool
 ) -> ConfigDef:
     """The definition with the settings below `transforms.<alias>.` and `predicates.<alias>.`.
 
@@ -89,7 +89,7 @@ def enrich(
 
 @dataclass(frozen=True)
 class _Installed:
-    classes: PluginClasses
+    classes: InstalledPlugins
     kind: PluginKind
 
     def valid_values(self, name: str, parsed: Mapping[str, object]) -> list[object]:
@@ -109,7 +109,7 @@ class _Aliases:
     group: str
     kind: PluginKind
     properties: Mapping[str, object]
-    classes: PluginClasses
+    classes: InstalledPlugins
 
     def add_to(self, definition: ConfigDef, *, require_full: bool) -> None:
         aliases = parse_type(self.setting, self.properties.get(self.setting), ConfigType.LIST)
@@ -233,7 +233,7 @@ class ConnectorSettings(ConnectorConfig):
     isolation: IsolationConfig
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
+    def parse(cls, properties: Mapping[str, str], classes: InstalledPlugins) -> Self:
         """Parses the settings that every connector has, before its type (source or sink) is known."""
         values = connector_values(cls.definition(), properties, classes)
         return cls.of(values, **_beside(properties, values))
@@ -270,7 +270,7 @@ class SourceSettings(SourceConnectorConfig, ConnectorSettings):
 
     @classmethod
     def parse(
-        cls, properties: Mapping[str, str], classes: PluginClasses, *, topic_creation_enabled: bool = True
+        cls, properties: Mapping[str, str], classes: InstalledPlugins, *, topic_creation_enabled: bool = True
     ) -> Self:
         """Parses a configuration whose placeholders are resolved; raises the first fault."""
         values = connector_values(cls.definition(), properties, classes, OF_SOURCES)
@@ -286,7 +286,7 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
     frames: FramesConfig
 
     @classmethod
-    def parse(cls, properties: Mapping[str, str], classes: PluginClasses) -> Self:
+    def parse(cls, properties: Mapping[str, str], classes: InstalledPlugins) -> Self:
         """Parses a configuration whose placeholders are resolved; raises the first fault."""
         values = connector_values(cls.definition(), properties, classes, OF_SINKS)
         require_valid_topics(properties)
@@ -294,7 +294,7 @@ class SinkSettings(SinkConnectorConfig, ConnectorSettings):
 
 
 def connector_values(
-    base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef = ISOLATION
+    base: ConfigDef, properties: Mapping[str, object], classes: InstalledPlugins, own: ConfigDef = ISOLATION
 ) -> dict[str, object]:
     """The parsed values of the settings that every connector has, transforms and predicates included."""
     resolve = class_resolver(classes)
@@ -304,7 +304,7 @@ def connector_values(
 
 
 def validate_connector(
-    base: ConfigDef, properties: Mapping[str, object], classes: PluginClasses, own: ConfigDef | None = None
+    base: ConfigDef, properties: Mapping[str, object], classes: InstalledPlugins, own: ConfigDef | None = None
 ) -> tuple[ConfigDef, dict[str, ConfigValue]]:
     """The definition with the settings of transforms and predicates, and the outcome for each setting."""
     definition = enrich(ConfigDef(base, own or ConfigDef()), properties, classes, require_full=False)

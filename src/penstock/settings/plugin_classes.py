@@ -1,8 +1,4 @@
-"""The classes that settings name, and the settings that those classes define.
-
-Main types: the `PluginClasses` protocol and `InstalledPlugins`, which asks the worker's plugins.
-`InvalidSettingsError` has all faults of a configuration (`SettingFault`) at once. Any thread.
-"""
+"""The classes that settings name, the settings that those classes define, and the faults of settings. Any thread."""
 
 from __future__ import annotations
 
@@ -11,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from penstock.config import ClassResolver, ConfigDef, ConfigValue, import_class
 from penstock.config.parse import HIDDEN, ConfigType, java_text
@@ -28,16 +24,6 @@ CONVERTERS: Final = {
 _FORMS: Final = ("Key", "Value")
 
 
-class PluginClasses(Protocol):
-    """The plugins in which settings find their classes."""
-
-    def find_class(self, kind: PluginKind | None, text: str) -> type:
-        """Returns the class of this name, preferably of this kind; raises LookupError if there is none."""
-
-    def installed(self, kind: PluginKind) -> list[str]:
-        """The names of the plugins of a kind, as suggestions for users."""
-
-
 class InstalledPlugins:
     """The classes of a worker's plugins, and other Python classes of importable modules by their paths."""
 
@@ -45,7 +31,7 @@ class InstalledPlugins:
         self._plugins = plugins
 
     def find_class(self, kind: PluginKind | None, text: str) -> type:
-        """See `PluginClasses.find_class`."""
+        """Returns the class of this name, preferably of this kind; raises LookupError if there is none."""
         kinds = list(PluginKind)
         refused: PluginRefusedException | None = None
         for candidate in kinds if kind is None else [kind, *(other for other in kinds if other is not kind)]:
@@ -78,7 +64,7 @@ class InstalledPlugins:
         return [plugin.name for plugin in self._plugins.descriptors([kind])]
 
 
-def class_resolver(classes: PluginClasses) -> ClassResolver:
+def class_resolver(classes: InstalledPlugins) -> ClassResolver:
     """Finds the classes of the CLASS settings of a connector: converters, transforms and predicates by their kind."""
 
     def resolve(name: str, text: str) -> type:

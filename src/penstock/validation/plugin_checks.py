@@ -27,7 +27,7 @@ from penstock.config.properties import NamesByPrefix, Prefixed
 from penstock.errors import BadRequestException, ConfigException, NotFoundException, as_exception
 from penstock.model.payloads import PluginInfo
 from penstock.plugins import PluginKind, PluginNotFoundException, Plugins
-from penstock.settings import SINK, SOURCE, PluginClasses, with_prefix
+from penstock.settings import SINK, SOURCE, InstalledPlugins, with_prefix
 from penstock.settings.connector import OF_THE_WORKER
 from penstock.settings.plugin_classes import CONVERTERS, changed_code
 from penstock.validation.config_infos import Finding, key_json
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 def check_converters(
-    config: Mapping[str, str], found: Mapping[str, ConfigValue], classes: PluginClasses
+    config: Mapping[str, str], found: Mapping[str, ConfigValue], classes: InstalledPlugins
 ) -> tuple[list[Finding], list[ConfigDef]]:
     """Checks the settings below each converter's name; errors of the name itself are added to ``found``."""
     findings: list[Finding] = []
@@ -63,7 +63,7 @@ def check_converters(
     return findings, definitions
 
 
-def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: PluginClasses) -> ConfigDef | None:
+def _definition(text: str, kind: PluginKind, named: ConfigValue, classes: InstalledPlugins) -> ConfigDef | None:
     """The settings that a converter defines; None if it has none or cannot be used, which is noted."""
     try:
         cls = classes.find_class(kind, text)

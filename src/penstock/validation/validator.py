@@ -1,7 +1,7 @@
 """Checks connector configurations before anything is started.
 
-Main types: ``ConnectorValidator``, ``Checked``, ``Examined``. Main function: ``check_exactly_once``, the check of a
-source connector's settings for exactly-once delivery, which only workers of a cluster support.
+``check_exactly_once`` checks a source connector's settings for exactly-once delivery, which only workers of a cluster
+support.
 
 Thread: one that may run users' code (``config``, ``validate``, constructors, ``exactly_once_support``); stateless.
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig;
@@ -143,16 +143,6 @@ class ConfigurationValidator(Protocol):
         """A fresh instance of the class that a configuration names; raises BadRequestException."""
 
 
-@dataclass(frozen=True)
-class Examined:
-    """All results of a check, including those of an invalid configuration."""
-
-    type: ConnectorType
-    connector: Connector
-    infos: ConfigInfos
-    values: Mapping[str, ConfigValue]
-
-
 def invalid(errors: Sequence[str]) -> BadRequestException:
     """The error for a configuration with faults.
 
@@ -206,23 +196,25 @@ class ConnectorValidator:
         self._policy = policy or OverridePolicy()
 
     def __call__(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Checked:
-        examined = self.examine(config, resolved)
+        connector, infos, values = self._examined(config, resolved)
         # The distinct messages, in order.
         found = dict.fromkeys(f"{name}: {NULL_VALUE}" for name, value in config.items() if value is None)
-        for finding in examined.infos.findings:
+        for finding in infos.findings:
             found |= dict.fromkeys(finding.value.error_messages)
         errors = list(found)
         given = {name: value for name, value in resolved.items() if value is not None}
-        errors += [message for message in self._faults_of_tasks(examined.type, given, errors) if message not in errors]
+        errors += [
+            message for message in self._faults_of_tasks(_type_of(connector), given, errors) if message not in errors
+        ]
         if errors:
-            redaction = _redaction(config, resolved, examined.infos.findings)
+            redaction = _redaction(config, resolved, infos.findings)
             raise invalid([redaction.text(error) for error in errors])
-        infos = examined.infos
-        return self._checked(examined.type, examined.connector, examined.values, infos.findings, infos.warnings)
+        return self._checked(connector, values, infos.findings, infos.warnings)
 
     def facts(self, resolved: Mapping[str, str]) -> Checked:
         """The connector's own ``validate`` is not called."""
-        connector_type, connector = self.connector_of(resolved)
+        connector = self.new_connector(resolved)
+        connector_type = _type_of(connector)
         definition, found = self._framework_settings(connector_type, resolved)
         from_converters, _ = check_converters(resolved, found, self._classes)
         findings = [
@@ -237,11 +229,10 @@ class ConnectorValidator:
         ]
         if errors := [*found["tasks.max"].error_messages, *found["tasks.max.enforce"].error_messages]:
             raise invalid(errors)
-        return self._checked(connector_type, connector, found, findings, ())
+        return self._checked(connector, found, findings, ())
 
     def _checked(
         self,
-        connector_type: ConnectorType,
         connector: Connector,
         values: Mapping[str, ConfigValue],
         findings: Sequence[Finding],
@@ -252,7 +243,7 @@ class ConnectorValidator:
         secrets = frozenset(finding.name for finding in findings if finding.secret)
         defined = frozenset(finding.name for finding in findings if finding.key is not None)
         version = self._plugins.version(type(connector))
-        return Checked(connector_type, version, maximum, enforce is not False, secrets, warnings, defined)
+        return Checked(_type_of(connector), version, maximum, enforce is not False, secrets, warnings, defined)
 
     def _framework_settings(
         self, connector_type: ConnectorType, resolved: Mapping[str, str | None]
@@ -284,25 +275,28 @@ class ConnectorValidator:
         return []
 
     def infos(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> ConfigInfos:
-        return self.examine(config, resolved).infos
+        return self._examined(config, resolved)[1]
 
-    def new_connector(self, config: Mapping[str, str]) -> Connector:
-        return self.connector_of(config)[1]
+    def _examined(
+        self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]
+    ) -> tuple[Connector, ConfigInfos, Mapping[str, ConfigValue]]:
+        """Checks everything, without stopping at the first fault; the values are those of the framework's settings.
 
-    def examine(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:
-        """Checks everything, without stopping at the first fault; raises BadRequestException if the class cannot be
-        used.
+        Raises BadRequestException, without secrets, if the class cannot be used.
         """
         try:
-            return self._examined(config, resolved)
+            return self._unredacted(config, resolved)
         except BadRequestException as error:
             shown = _redaction(config, resolved, ()).error(error)
             if shown is error:
                 raise
             raise shown from None
 
-    def _examined(self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]) -> Examined:
-        connector_type, connector = self.connector_of(resolved)
+    def _unredacted(
+        self, config: Mapping[str, str | None], resolved: Mapping[str, str | None]
+    ) -> tuple[Connector, ConfigInfos, Mapping[str, ConfigValue]]:
+        connector = self.new_connector(resolved)
+        connector_type = _type_of(connector)
         definition, found = self._framework_settings(connector_type, resolved)
         given = {name: value for name, value in resolved.items() if value is not None}
         own_definition, own = _own_settings(connector, given)
@@ -327,7 +321,7 @@ class ConnectorValidator:
             [_shown(finding, config, resolved, redaction) for finding in findings],
             tuple(replace(one, message=redaction.text(one.message)) for one in warnings),
         )
-        return Examined(connector_type, connector, infos, found)
+        return connector, infos, found
 
     def _say_what_there_is(self, finding: Finding) -> int:
         """Adds the available classes to the errors about a missing class; returns the number of such errors."""
@@ -341,8 +335,7 @@ class ConnectorValidator:
                 said += 1
         return said
 
-    def connector_of(self, config: Mapping[str, str | None]) -> tuple[ConnectorType, Connector]:
-        """The type of a connector and a fresh instance of its class; raises BadRequestException."""
+    def new_connector(self, config: Mapping[str, str | None]) -> Connector:
         text = config.get("connector.class")
         if not text or not text.strip():
             raise BadRequestException(
@@ -359,8 +352,11 @@ class ConnectorValidator:
                 f"Connector class {text} cannot be made: its constructor raised {type(error).__name__}: {error}"
             ) from error
         assert isinstance(instance, Connector)
-        kind = ConnectorType.SINK if isinstance(instance, SinkConnector) else ConnectorType.SOURCE
-        return kind, instance
+        return instance
+
+
+def _type_of(connector: Connector) -> ConnectorType:
+    return ConnectorType.SINK if isinstance(connector, SinkConnector) else ConnectorType.SOURCE
 
 
 def _own_settings(connector: Connector, given: Mapping[str, str]) -> tuple[ConfigDef, Config]:

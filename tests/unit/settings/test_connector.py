@@ -64,8 +64,11 @@ class Always(Predicate):
         return ConfigDef().define("name", ConfigType.STRING)
 
 
-class FakeClasses:
+class FakeClasses(InstalledPlugins):
     """The classes of this module, by their simple names."""
+
+    def __init__(self) -> None:
+        pass
 
     def find_class(self, kind: PluginKind | None, text: str) -> type:
         if text == "Broken":
