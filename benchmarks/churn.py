@@ -132,6 +132,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory = Path(name)
         with EmbeddedBroker(directory / "kafka") as broker:
             worker = WorkerProcess(directory / "worker", broker.bootstrap_servers)
+            worker.spark_on_demand = False
             worker.start()
             try:
                 worker.wait(lambda: worker.get("/")[0] == 200, "the worker answers")

@@ -190,6 +190,7 @@ def recovery() -> int:
         cluster = stack.enter_context(SparkCluster(directory / "spark", cores=1))
         own = {**cluster.settings, "spark.cores.max": "1", "spark.executor.memory": "460m"}
         worker = WorkerProcess(directory / "worker", broker.bootstrap_servers, own)
+        worker.spark_on_demand = False
         worker.start()
         stack.callback(worker.close)
         worker.wait(lambda: "Spark session 1 is up" in worker.text(), "Spark is up", 300)
@@ -281,6 +282,7 @@ def _worker(
             assert cluster.worker.pid is not None
             roots.append(cluster.worker.pid)
         worker = WorkerProcess(directory / session, servers, settings)
+        worker.spark_on_demand = False
         worker.start()
         stack.callback(worker.close)
         worker.wait(lambda: "Spark session 1 is up" in worker.text(), "Spark is up", 300)

@@ -47,6 +47,7 @@ def main() -> None:
         EmbeddedBroker(Path(scratch) / "kafka") as broker,
     ):
         worker = WorkerProcess(Path(scratch) / "worker", broker.bootstrap_servers)
+        worker.spark_on_demand = False
         worker.start()
         try:
             worker.wait(lambda: "Spark session 1 is up" in worker.text(), "Spark is up", 180)

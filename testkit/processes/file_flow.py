@@ -58,7 +58,7 @@ class Feeder:
 
 
 class FileFlow:
-    """A worker with a file source and a file sink on a topic of their own.
+    """A worker with a file source and a file sink on a topic of their own; its Spark session starts with it.
 
     Args:
         directory: for its files.
@@ -81,6 +81,7 @@ class FileFlow:
         self.source, self.sink = directory / "in.txt", directory / "out.txt"
         own = {"offset.flush.interval.ms": "250"}
         self.worker = WorkerProcess(directory, bootstrap_servers, own | dict(settings or {}), endable=endable)
+        self.worker.spark_on_demand = False
         self.worker.add(
             "source.properties",
             {"name": self.source_name, "connector.class": "FileStreamSource"}
@@ -94,23 +95,21 @@ class FileFlow:
         self.source.touch()
         self.sink.touch()
 
-    def start(self) -> int:
-        """Starts the worker and waits until lines arrive; the id of its JVM."""
+    def start(self) -> None:
+        """Starts the worker and waits until lines arrive."""
         before = self.sink.stat().st_size
         self.worker.start()
-        return self.wait_growth(before)
+        self.wait_growth(before)
 
-    def wait_growth(self, before: int, timeout_s: float = 300) -> int:
-        """Waits until the worker has a JVM, and then for lines behind these bytes; the id of the JVM.
+    def wait_growth(self, before: int, timeout_s: float = 300) -> None:
+        """Waits until the worker has a JVM, unless that starts on demand, and then for lines behind these bytes.
 
         What was converted before a JVM ended may still be written when it is gone.
         """
-        self.worker.wait(lambda: self.worker.jvm() is not None, "a JVM is there", timeout_s)
+        if not self.worker.spark_on_demand:
+            self.worker.wait(lambda: self.worker.jvm() is not None, "a JVM is there", timeout_s)
         before = max(before, self.sink.stat().st_size)
         self.worker.wait(lambda: self.sink.stat().st_size > before, "lines arrive", timeout_s)
-        jvm = self.worker.jvm()
-        assert jvm is not None
-        return jvm
 
     def wait_all(self, timeout_s: float = 120) -> set[str]:
         """Waits until every line of the source's file is in the sink's; those lines."""

@@ -1,7 +1,7 @@
-"""A worker whose Spark session starts with the first batch, for tests in which hardly anything is moved.
+"""A worker whose Spark session starts with the first batch that needs one: lines of text as such need none.
 
 `python -m testkit.processes.spark_on_demand MODULE ARGUMENT...` runs the worker's module with its arguments. A session
-takes three seconds of processor time to start, more than all else that such a worker does.
+takes four seconds of processor time to start, more than all else that most workers of tests do.
 
 Thread: the main one patches; the session starts in the thread that asks for it first.
 """

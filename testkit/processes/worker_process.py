@@ -47,7 +47,8 @@ class WorkerProcess:
 
     Attributes:
         module: what a worker of this kind is started with.
-        spark_on_demand: True if its Spark session shall not start before the first batch (`spark_on_demand`).
+        spark_on_demand: True if its Spark session starts with the first batch that needs one (`spark_on_demand`);
+            False if it starts with the worker, as a user's does.
         headers: of every request that is asked here, such as who asks.
     """
 
@@ -66,7 +67,7 @@ class WorkerProcess:
         self.log = directory / "log"
         self.port = free_port()
         self.headers: dict[str, str] = {"Content-Type": "application/json"}
-        self.spark_on_demand = False
+        self.spark_on_demand = True
         self.running: subprocess.Popen[bytes] | None = None
         self.arguments: list[str] = []
         self._orders = directory / "end-at"
@@ -116,7 +117,7 @@ class WorkerProcess:
         """
         module = ["testkit.processes.ending_worker", str(self._orders)] if self._endable else [self.module]
         if self.spark_on_demand:
-            module = ["testkit.processes.spark_on_demand", self.module]
+            module = ["testkit.processes.spark_on_demand", *module]
         command = [sys.executable, "-S", "-c", _GIVE_UP_FILE_RIGHTS, sys.executable]
         # With the fault handler, so that a worker that does not end can tell what its threads do.
         command += ["-X", "faulthandler", "-m", *module, *self.arguments]

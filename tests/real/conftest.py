@@ -16,6 +16,7 @@ def shared_worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFacto
     """A running worker with the plugins of `examples` and no connectors; mark its tests with `java` and `broker`."""
     examples = {"plugin.path": str(Path(__file__).parents[2] / "examples")}
     worker = WorkerProcess(tmp_path_factory.mktemp("worker"), broker.bootstrap_servers, examples)
+    worker.spark_on_demand = False
     worker.start(piped=True)
     try:
         worker.wait(lambda: worker.get("/connectors") == (200, []), "it answers")

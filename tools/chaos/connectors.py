@@ -78,6 +78,8 @@ class TableChaos:
         with ExitStack() as opened:
             opened.enter_context(self._database)
             opened.callback(self._group.close)
+            for worker in self._group.workers:
+                worker.spark_on_demand = all(kill.whom != "JVM" for kill in kills)
             self._group.start()
             with Changer(self._database):
                 source, *sinks = self._connectors().items()

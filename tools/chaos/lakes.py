@@ -89,6 +89,8 @@ class LakeChaos:
             admin = AdminClient({"bootstrap.servers": self._broker.bootstrap_servers})
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result(30)
             opened.callback(self._group.close)
+            for worker in self._group.workers:
+                worker.spark_on_demand = all(kill.whom != "JVM" for kill in kills)
             self._group.start()
             with _Sender(self._broker.bootstrap_servers):
                 for name, config in self._connectors().items():

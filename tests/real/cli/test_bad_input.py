@@ -224,7 +224,6 @@ def test_a_second_worker_on_the_same_offsets_file_is_refused(lab: Lab) -> None:
     second = WorkerProcess(
         lab.directory, lab.servers, {"offset.storage.file.filename": str(lab.worker.directory / "offsets")}
     )
-    second.spark_on_demand = True
     try:
         second.start()
         assert second.wait_ended(90) == 1

@@ -1,4 +1,4 @@
-"""Three workers that the tests of this directory share: each starts a Spark session."""
+"""Three workers that the tests of this directory share."""
 
 from __future__ import annotations
 
@@ -25,14 +25,6 @@ def group(started_group: WorkerGroup) -> Iterator[WorkerGroup]:
     """Three workers without connectors; what a test leaves behind is mended after it."""
     yield started_group
     started_group.clean()
-
-
-@pytest.fixture
-def awake_group(group: WorkerGroup) -> WorkerGroup:
-    """The same, when Spark is up: what is timed, or moves data, must not wait for that."""
-    for worker in group.workers:
-        worker.wait(lambda: "Spark session 1 is up" in worker.text(), "Spark is up", 180)  # noqa: B023
-    return group
 
 
 @pytest.fixture

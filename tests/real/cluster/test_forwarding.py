@@ -26,7 +26,6 @@ def test_workers_pass_requests_on_to_http_and_https_addresses(
 ) -> None:
     group = WorkerGroup(tmp_path / "group", broker.bootstrap_servers, TLS, size=2)
     secure, plain = group.workers
-    secure.spark_on_demand = plain.spark_on_demand = True
     port = free_port()
     listeners = f"http://127.0.0.1:{secure.port},https://127.0.0.1:{port}"
     secure.change({"listeners": listeners, "rest.advertised.listener": "https"})

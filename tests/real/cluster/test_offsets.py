@@ -23,9 +23,8 @@ def offsets(group: WorkerGroup, name: str) -> dict[str, int]:
 
 
 def test_a_connector_reads_what_tasks_on_other_workers_have_committed_and_its_requests_reach_them(
-    awake_group: WorkerGroup, probes: Probes
+    group: WorkerGroup, probes: Probes
 ) -> None:
-    group = awake_group
     group.create("k131", probes.config(3, count=str(COUNT), topic="k131"))
     group.wait_states("k131", *["RUNNING"] * 4)
     group.settled()
@@ -53,9 +52,9 @@ def test_a_connector_reads_what_tasks_on_other_workers_have_committed_and_its_re
 
 
 def test_a_directory_source_follows_tasks_on_three_workers_until_each_file_is_finished(
-    awake_group: WorkerGroup, tmp_path: Path
+    group: WorkerGroup, tmp_path: Path
 ) -> None:
-    group, inbox = awake_group, tmp_path / "inbox"
+    inbox = tmp_path / "inbox"
     inbox.mkdir()
     wanted = [f"file {file}, line {line}" for file in range(6) for line in range(50)]
     for file in range(6):
@@ -89,9 +88,8 @@ def test_a_directory_source_follows_tasks_on_three_workers_until_each_file_is_fi
 
 
 def test_scenarios_68_70_and_77_source_offsets_are_read_changed_and_reset_through_followers(
-    awake_group: WorkerGroup, probes: Probes
+    group: WorkerGroup, probes: Probes
 ) -> None:
-    group = awake_group
     body = {"name": "s68", "config": probes.config(2, count=str(COUNT), topic="s68"), "initial_state": "STOPPED"}
     assert group.ask("POST", "/connectors", body, worker=group.followers()[0])[0] == 201
     group.wait_states("s68", "STOPPED")
@@ -127,10 +125,7 @@ def test_scenarios_68_70_and_77_source_offsets_are_read_changed_and_reset_throug
     assert (values.count("s68-0 7"), values.count("s68-1 7"), values.count("s68-1 70")) == (2, 1, 2)
 
 
-def test_the_topics_of_tasks_on_all_workers_are_known_and_forgotten_on_each(
-    awake_group: WorkerGroup, probes: Probes
-) -> None:
-    group = awake_group
+def test_the_topics_of_tasks_on_all_workers_are_known_and_forgotten_on_each(group: WorkerGroup, probes: Probes) -> None:
     group.create("s95", probes.config(3, count="5", topic="s95"))
 
     def topics() -> list[Any]:

@@ -18,7 +18,6 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 @pytest.fixture
 def worker(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[GroupWorker]:
     made = GroupWorker(tmp_path / "worker", broker.bootstrap_servers, f"refused-{tmp_path.name}")
-    made.spark_on_demand = True
     yield made
     made.close()
 

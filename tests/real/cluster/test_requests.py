@@ -34,17 +34,17 @@ def test_connectors_are_created_read_and_deleted_through_each_worker(group: Work
         assert probes.count(unit, "start") == probes.count(unit, "stop") > 0
 
 
-def test_another_file_is_read_after_a_change_through_a_follower(awake_group: WorkerGroup, tmp_path: Path) -> None:
+def test_another_file_is_read_after_a_change_through_a_follower(group: WorkerGroup, tmp_path: Path) -> None:
     first, second = tmp_path / "first", tmp_path / "second"
     first.write_text("a\nb\n")
     second.write_text("c\n")
     config = {"connector.class": "FileStreamSource", "file": str(first), "topic": "s14", "tasks.max": "1"}
-    awake_group.create("s14", config, worker=awake_group.followers()[0])
-    assert read_values(awake_group.bootstrap_servers, "s14", 2, 60) == [b"a", b"b"]
-    generation = awake_group.at_rest()
-    awake_group.put("s14", {**config, "file": str(second)}, worker=awake_group.followers()[1])
-    assert read_values(awake_group.bootstrap_servers, "s14", 3, 60) == [b"a", b"b", b"c"]
-    assert awake_group.settled() == generation
+    group.create("s14", config, worker=group.followers()[0])
+    assert read_values(group.bootstrap_servers, "s14", 2, 60) == [b"a", b"b"]
+    generation = group.at_rest()
+    group.put("s14", {**config, "file": str(second)}, worker=group.followers()[1])
+    assert read_values(group.bootstrap_servers, "s14", 3, 60) == [b"a", b"b", b"c"]
+    assert group.settled() == generation
 
 
 def test_a_patch_through_a_follower_changes_what_it_names(group: WorkerGroup, probes: Probes) -> None:

@@ -14,6 +14,6 @@ pytestmark = [pytest.mark.java, pytest.mark.broker, pytest.mark.slow]
 
 @pytest.mark.timeout(600)
 def test_the_recorded_exchanges_with_java_are_the_same_with_a_follower_and_the_leader_behind_it(
-    awake_group: WorkerGroup, tmp_path: Path
+    group: WorkerGroup, tmp_path: Path
 ) -> None:
-    check(play(awake_group.followers()[0], tmp_path, other=awake_group.leader()))
+    check(play(group.followers()[0], tmp_path, other=group.leader()))

@@ -51,9 +51,9 @@ def make_topic(servers: str, topic: str) -> None:
 
 
 def test_a_sink_that_keeps_its_offsets_writes_each_record_once_though_workers_are_killed_and_frozen(
-    awake_group: WorkerGroup, tmp_path: Path
+    group: WorkerGroup, tmp_path: Path
 ) -> None:
-    group, database, topic = awake_group, tmp_path / "lines.db", "once"
+    database, topic = tmp_path / "lines.db", "once"
     for worker in group.workers:
         shutil.copy(EXAMPLE, worker.directory)
     make_topic(group.bootstrap_servers, topic)
@@ -104,8 +104,8 @@ def test_a_sink_that_keeps_its_offsets_writes_each_record_once_though_workers_ar
     assert rows() == wanted
 
 
-def test_work_of_a_sink_that_moves_is_closed_and_its_task_knows_that(awake_group: WorkerGroup, tmp_path: Path) -> None:
-    group, journal, topic = awake_group, tmp_path / "journal", "closes"
+def test_work_of_a_sink_that_moves_is_closed_and_its_task_knows_that(group: WorkerGroup, tmp_path: Path) -> None:
+    journal, topic = tmp_path / "journal", "closes"
     make_topic(group.bootstrap_servers, topic)
     made = f"{JournalSink.__module__}:{JournalSink.__name__}"
     config = {"connector.class": made, "topics": topic, "journal": str(journal), "tasks.max": str(PARTITIONS)}

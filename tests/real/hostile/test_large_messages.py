@@ -38,6 +38,7 @@ LOST = "The Spark JVM "
 def worker(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerProcess]:
     """A worker of this module: its Spark sessions are lost."""
     made = WorkerProcess(tmp_path_factory.mktemp("worker"), broker.bootstrap_servers)
+    made.spark_on_demand = False
     made.start(piped=True)
     try:
         made.wait(lambda: "Spark session 1 is up" in made.text(), "Spark is up", WAIT_S)

@@ -41,7 +41,6 @@ def group(broker: EmbeddedBroker, tmp_path: Path) -> Iterator[WorkerGroup]:
     settings = {"rest.basic.auth.file": str(users), "rest.basic.auth.read.only.users": "reader"}
     made = WorkerGroup(tmp_path / "group", broker.bootstrap_servers, settings, size=2)
     for worker in made.workers:
-        worker.spark_on_demand = True
         worker.headers["Authorization"] = USERS["admin"]
         (worker.directory / "planted.py").write_text(PLANTED)
     with made:

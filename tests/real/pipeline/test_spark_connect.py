@@ -75,6 +75,7 @@ def test_a_worker_with_spark_remote_moves_a_file_to_a_file(
         broker.bootstrap_servers,
         {"spark.remote": server.url, "value.converter": json, "value.converter.schemas.enable": "false"},
     )
+    worker.spark_on_demand = False
     worker.add(
         "source.properties",
         {

@@ -23,7 +23,6 @@ def test_connector_files_that_are_json_are_created_in_their_initial_state_whatev
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     worker = WorkerProcess(tmp_path / "worker", broker.bootstrap_servers)
-    worker.spark_on_demand = True
     source = file_source(tmp_path / "none", "scenario-7")
     given = {
         "plain.json": {"name": "plain", **source},

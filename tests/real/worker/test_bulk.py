@@ -55,6 +55,7 @@ def worker(
     settings["spark.task.maxFailures"] = "2"
     directory = tmp_path_factory.mktemp("bulk-worker")
     made = WorkerProcess(directory, broker.bootstrap_servers, {**settings, "value.converter": JSON}, endable=True)
+    made.spark_on_demand = False
     made.start()
     try:
         made.wait(lambda: "Spark session 1 is up" in made.text(), "Spark is up", 300)

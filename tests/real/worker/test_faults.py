@@ -37,6 +37,7 @@ def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
 
 def test_tasks_that_wait_for_data_fail_too_when_spark_cannot_start(tmp_path: Path, broker: EmbeddedBroker) -> None:
     worker = WorkerProcess(tmp_path, broker.bootstrap_servers, {"spark.master": "local[0]"})
+    worker.spark_on_demand = False
     topic = f"no-spark-{os.getpid()}"
     source = {"name": "waits", "connector.class": "FileStreamSource", "file": str(tmp_path / "none"), "topic": topic}
     sink = {"name": "idle", "connector.class": "FileStreamSink", "file": str(tmp_path / "out"), "topics": topic}
@@ -61,6 +62,7 @@ def test_a_stalled_producer_costs_no_memory_and_goes_on_afterwards(
     flow: FileFlow, broker: EmbeddedBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
     worker = flow.worker
+    worker.spark_on_demand = True
     del worker.arguments[2:]  # the sink is of no interest here
     line = b"a line of some hundred bytes, as a log has them, with a number to find it by, and more of it: " * 4
     with flow.source.open("wb") as out:

@@ -23,6 +23,7 @@ HARM = ("exit", "loop", "match", "leak")
 def flow(tmp_path: Path, broker: EmbeddedBroker) -> Iterator[FileFlow]:
     """A worker, not started."""
     made = FileFlow(tmp_path, broker.bootstrap_servers, {"task.shutdown.graceful.timeout.ms": "2000"})
+    made.worker.spark_on_demand = True
     yield made
     made.worker.close()
 

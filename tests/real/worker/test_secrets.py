@@ -102,6 +102,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory, broker: EmbeddedBroker) -> 
     }
     (tmp_path / "in.txt").write_text("one\ntwo\n")
     made = WorkerProcess(tmp_path, broker.bootstrap_servers, own)
+    made.spark_on_demand = False
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(tmp_path / "lib"))
         patch.setenv("TMPDIR", str(tmp_path / "tmp"))

@@ -36,6 +36,7 @@ def worker(tmp_path_factory: pytest.TempPathFactory, broker: EmbeddedBroker) -> 
     """A worker of this module: its Spark session is lost."""
     directory = tmp_path_factory.mktemp("spark-tasks")
     made = WorkerProcess(directory, broker.bootstrap_servers, {"plugin.path": str(EXAMPLES), **LONG})
+    made.spark_on_demand = False
     made.start()
     try:
         made.wait(lambda: made.get("/connectors") == (200, []), "it answers")
