@@ -47,8 +47,8 @@ class WorkerProcess:
 
     Attributes:
         module: what a worker of this kind is started with.
-        spark_on_demand: True if its Spark session starts with the first batch that needs one (`spark_on_demand`);
-            False if it starts with the worker, as a user's does.
+        spark_on_demand: True if its Spark session starts with the first batch (`spark_on_demand`); False if it starts
+            with the worker, as a user's does.
         headers: of every request that is asked here, such as who asks.
     """
 

@@ -134,7 +134,7 @@ class GroupChaos:
             opened.callback(self._group.close)
             # In front of that: a frozen broker would keep workers from ending.
             opened.callback(thaw, self._broker)
-            # A session that is not hit starts with the first batch that needs one.
+            # A session that is not hit starts with the first batch.
             hit = {fault.worker for fault in faults if fault.kind in (Kind.JVM_KILLED, Kind.JVM_FROZEN)}
             for number, worker in enumerate(self._group.workers):
                 worker.spark_on_demand = number not in hit

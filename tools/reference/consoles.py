@@ -308,6 +308,7 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
     kafka, rest, tls, database = (free_port() for _ in range(4))
     # Workers of a group are dealt their work in the order of their addresses.
     group = sorted(free_port() for _ in range(3))
+    on_demand = f"{sys.executable} -m testkit.processes.spark_on_demand"
     here = {
         "penstock broker start": f"penstock broker start --port {kafka}",
         **{f"penstock postgresql {do}": f"penstock postgresql {do} --port {database}" for do in ("start", "sql")},
@@ -321,13 +322,9 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
         **{str(port): str(free_port()) for port in (7077, 7078, 7079)},
         # The web interface of the page about HTTP.
         "8089": str(free_port()),
-        # Workers that may get nothing to do start Spark when they have.
-        **{
-            f"connect-distributed worker-{number}": (
-                f"{sys.executable} -m testkit.processes.spark_on_demand penstock.cli.worker.distributed worker-{number}"
-            )
-            for number in (2, 3)
-        },
+        # Workers of single pages start Spark with the first batch.
+        "exec connect-distributed ": f"exec {on_demand} penstock.cli.worker.distributed ",
+        "connect-standalone secured": f"{on_demand} penstock.cli.worker.standalone secured",
         # Starts Spark sooner; nobody has to see it.
         "bootstrap.servers=localhost": "\n".join(f"{key}={text}" for key, text in QUICK_START.items())
         + "\nbootstrap.servers=localhost",

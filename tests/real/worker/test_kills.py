@@ -50,32 +50,29 @@ def test_kills_lose_no_line_and_no_worker_waits_for_the_session_of_the_one_befor
 ) -> None:
     worker, chance = flow.worker, random.Random()
 
-    def start(*, spark: bool = True) -> list[int]:
-        """Starts the worker, in which lines flow long before the session of the member before has ended; its JVM."""
+    def start() -> int:
+        """Starts the worker, in which lines flow long before the session of the member before has ended."""
         began = time.monotonic()
-        worker.spark_on_demand = not spark
         flow.start()
         worker.wait_running(flow.sink_name)
         assert time.monotonic() - began < SESSION_S / 2
         jvm = worker.jvm()
-        assert (jvm is not None) == spark
-        return [jvm] if jvm is not None else []
+        assert jvm is not None
+        return jvm
 
     with Feeder(flow.source):
         for _ in range(RANDOM_KILLS):
-            jvms = start()
+            jvm = start()
             threading.Event().wait(chance.uniform(0, SECONDS_TO_LIVE))
             assert worker.end(signal.SIGKILL) == -signal.SIGKILL, worker.text()[-4000:]
-            assert wait_gone(jvms, 10) == [], "the JVM must not outlive its worker"
+            assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
         for point in POINTS:
-            # With a JVM in the midst of work and at the end; it does not matter in between.
-            jvms = start(spark=point != "sink.after_put")
+            jvm = start()
             worker.end_at(point)
             # The last two are passed when the worker is told to stop.
             ended = worker.end() if point.startswith("sink.clos") else worker.wait_ended(30)
             assert ended == -signal.SIGKILL, f"{point}: {worker.text()[-4000:]}"
-            assert wait_gone(jvms, 10) == [], "the JVM must not outlive its worker"
-    worker.spark_on_demand = True
+            assert wait_gone([jvm], 10) == [], "the JVM must not outlive its worker"
     worker.start()
     wanted = flow.wait_all(timeout_s=300)
     assert worker.end() == 0
