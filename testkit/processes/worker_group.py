@@ -172,7 +172,7 @@ class WorkerGroup:
         """The end of each worker's log."""
         return "\n".join(f"--- {worker.worker_id}\n{worker.text()[-_SHOWN:]}" for worker in self.workers)
 
-    def wait(self, holds: Callable[[], object], what: str, timeout_s: float = 60) -> None:
+    def wait(self, holds: Callable[[], object], what: str, timeout_s: float = 120) -> None:
         """Waits for something; fails with the logs when it does not come, or a worker ends by itself."""
         self.wait_while(lambda: "" if holds() else "not seen", what, timeout_s)
 
@@ -189,7 +189,7 @@ class WorkerGroup:
         self.wait(rested, "there are no more rounds")
         return generation
 
-    def wait_while(self, lacking: Callable[[], str], what: str, timeout_s: float = 60) -> None:
+    def wait_while(self, lacking: Callable[[], str], what: str, timeout_s: float = 120) -> None:
         """As `wait`, for something that says what is lacking; an empty text when nothing is."""
         began, before, pause = time.monotonic(), self.present(), threading.Event()
         while text := lacking():
@@ -235,7 +235,7 @@ class WorkerGroup:
         """State of a connector, then those of its tasks, as each worker says."""
         return [worker.states(name) for worker in self.present()]
 
-    def wait_states(self, name: str, connector: str, *tasks: str, timeout_s: float = 60) -> None:
+    def wait_states(self, name: str, connector: str, *tasks: str, timeout_s: float = 120) -> None:
         """Waits until every worker says that a connector and its tasks have these states."""
         wanted = [connector, *tasks]
 

@@ -155,7 +155,7 @@ class WorkerProcess:
         for name in connectors:
             self.wait(lambda: _all_running(self.states(name)), f"{name} runs", timeout_s)  # noqa: B023
 
-    def wait(self, holds: Callable[[], bool], what: str, timeout_s: float = 60) -> None:
+    def wait(self, holds: Callable[[], bool], what: str, timeout_s: float = 120) -> None:
         """Waits for something; fails with the end of the log when it does not come, or the worker ends."""
         began = time.monotonic()
         pause = threading.Event()
