@@ -30,25 +30,20 @@ from penstock.errors import AlreadyExistsException, ConnectException, KafkaExcep
 from penstock.kafka.cluster_view import topic_name_fault
 from penstock.kafka.network.connections import Conversation
 from penstock.kafka.protocol import (
-    INT16,
-    INT32,
-    VERSIONS,
-    Api,
-    body,
+    FIND_COORDINATOR,
+    OFFSET_DELETE,
+    Place,
+    by_place,
+    by_topic,
     find_coordinator_response,
     find_group_coordinator_request,
-    header,
-    sized,
-    string,
+    request,
 )
 from penstock.kafka.settings.client import CLIENT_LOG, ClientSettings
-from penstock.kafka.settings.producer import ColumnSettings, own_connections
+from penstock.kafka.settings.producer import own_connections
 from penstock.settings.topics import TopicCreation
 from penstock.telemetry import waiting_for
 from penstock.telemetry.logs import SeldomLog
-
-_NONE: Final = 0
-
 
 logger = logging.getLogger(__name__)
 
@@ -84,6 +79,7 @@ _BUSY_GROUP = frozenset(
 #: States in which the members of a group are not listed yet.
 _REBALANCING = frozenset({"PREPARING_REBALANCING", "COMPLETING_REBALANCING"})
 _RETRY_S = 0.1
+_GRACE_S = 5
 _TIMEOUTS = frozenset(
     {_Error._TIMED_OUT, _Error.REQUEST_TIMED_OUT, _Error._TRANSPORT, _Error._ALL_BROKERS_DOWN, _Error._NOENT}
 )
@@ -93,69 +89,17 @@ _LATEST: Any = cast(Any, OffsetSpec).latest()
 _EARLIEST: Any = cast(Any, OffsetSpec).earliest()
 
 
-class _Answer(Protocol):
-    """The part of a request's future that this module uses."""
-
-    def result(self, timeout: float) -> Any: ...
-
-
-class _Together:
-    """The futures of one request as one future: all answers, or the first error."""
-
-    def __init__(self, futures: Mapping[Any, _Answer]) -> None:
-        self._futures = futures
-
-    def result(self, timeout: float) -> dict[Any, Any]:
-        return {asked: future.result(timeout) for asked, future in self._futures.items()}
-
-
-class _Settled:
-    """The future of an answer about partitions; raises a retriable error while the cluster moves one of them."""
-
-    def __init__(self, future: _Answer) -> None:
-        self._future = future
-
-    def result(self, timeout: float) -> Any:
-        answer = self._future.result(timeout)
-        for one in answer.topic_partitions:
-            if one.error is not None and one.error.code() in _PASSING:
-                raise ck.KafkaException(one.error)
-        return answer
-
-
-def _serve_log(client: Any) -> None:
-    """Processes log events of the client until none are left."""
-    while client.poll(0):
-        pass
-
-
-def _busy(members: int) -> ck.KafkaException:
-    return ck.KafkaException(ck.KafkaError(_Error.NON_EMPTY_GROUP, f"The group has {members} members"))
-
-
-def _describe(topic: str, client: Any, left: float) -> _Answer:
-    future: _Answer = client.describe_topics(ck.TopicCollection([topic]), request_timeout=left)[topic]
-    return future
-
-
 class TopicSpecification(Protocol):
     """The specification of a topic to be created; -1 leaves a number to the broker's default."""
 
     @property
-    def name(self) -> str:
-        """The topic's name."""
-
+    def name(self) -> str: ...
     @property
-    def partitions(self) -> int:
-        """The number of partitions."""
-
+    def partitions(self) -> int: ...
     @property
-    def replication_factor(self) -> int:
-        """The number of replicas of each partition."""
-
+    def replication_factor(self) -> int: ...
     @property
-    def configs(self) -> Mapping[str, str]:
-        """The topic's own settings."""
+    def configs(self) -> Mapping[str, str]: ...
 
 
 @dataclass(frozen=True)
@@ -217,7 +161,9 @@ class TopicAdmin:
         for name in dict.fromkeys(topics):
             description = self.ask(
                 f"describing the topic {name}",
-                partial(_describe, name),
+                lambda client, left, name=name: client.describe_topics(  # type: ignore[misc]
+                    ck.TopicCollection([name]), request_timeout=left
+                )[name],
                 missing=_MISSING_TOPIC,
                 timeout_s=timeout_s,
             )
@@ -343,11 +289,17 @@ class TopicAdmin:
         request = ck.ConsumerGroupTopicPartitions(
             group, [ck.TopicPartition(at.topic, at.partition, offset) for at, offset in offsets.items()]
         )
-        answer = self.ask(
-            doing,
-            lambda client, left: _Settled(client.alter_consumer_group_offsets([request], request_timeout=left)[group]),
-        )
-        self._check_partitions(doing, answer.topic_partitions)
+
+        def alter(client: Any, left: float) -> Any:
+            future = client.alter_consumer_group_offsets([request], request_timeout=left)[group]
+            partitions = future.result(left + _GRACE_S).topic_partitions
+            for one in partitions:
+                # The cluster moves the partition.
+                if one.error is not None and one.error.code() in _PASSING:
+                    raise ck.KafkaException(one.error)
+            return partitions
+
+        self._check_partitions(doing, self.ask(doing, alter))
 
     def require_idle(self, group: str) -> None:
         """Raises if a group has members, or is about to get some; a group that does not exist has none."""
@@ -358,7 +310,8 @@ class TopicAdmin:
             missing=MISSING_GROUP,
         )
         if found is not None and (found.members or found.state.name in _REBALANCING):
-            raise self._failure(doing, busy := _busy(len(found.members))) from busy
+            error = ck.KafkaError(_Error.NON_EMPTY_GROUP, f"The group has {len(found.members)} members")
+            raise self._failure(doing, busy := ck.KafkaException(error)) from busy
 
     def delete_group(self, group: str) -> None:
         """Deletes a group with all its offsets; a group that does not exist is no error."""
@@ -399,15 +352,13 @@ class TopicAdmin:
         wanted = list(partitions)
         if not wanted:
             return {}
+        asked = {ck.TopicPartition(at.topic, at.partition): spec for at in wanted}
         answers = self.ask(
             f"{doing} of {', '.join(f'{at.topic}-{at.partition}' for at in wanted)}",
-            lambda client, left: _Together(
-                client.list_offsets(
-                    {ck.TopicPartition(at.topic, at.partition): spec for at in wanted},
-                    isolation_level=level,
-                    request_timeout=left,
-                )
-            ),
+            lambda client, left: {
+                at: future.result(left + _GRACE_S)
+                for at, future in client.list_offsets(asked, isolation_level=level, request_timeout=left).items()
+            },
             timeout_s=timeout_s,
         )
         return {TopicPartition(at.topic, at.partition): int(answer.offset) for at, answer in answers.items()}
@@ -415,7 +366,7 @@ class TopicAdmin:
     def ask(
         self,
         doing: str,
-        request: Callable[[Any, float], _Answer],
+        request: Callable[[Any, float], Any],
         *,
         missing: frozenset[int] = frozenset(),
         otherwise: object = None,
@@ -424,7 +375,7 @@ class TopicAdmin:
         """The answer to one request, which is repeated while the cluster only moves a leader or coordinator.
 
         Args:
-            request: Starts the request, with the client and the remaining seconds.
+            request: Makes the request, with the client and the remaining seconds; returns the answer, or its future.
         """
         deadline = self._clock() + (self._timeout_s if timeout_s is None else timeout_s)
         while True:
@@ -432,7 +383,8 @@ class TopicAdmin:
             left = max(0.1, deadline - self._clock())
             try:
                 # The client stops by itself at the deadline; the extra time lets its own error come first.
-                return request(client, left).result(left + 5)
+                answer = request(client, left)
+                return answer.result(left + _GRACE_S) if hasattr(answer, "result") else answer
             except ck.KafkaException as error:
                 code = error.args[0].code()
                 if code in missing:
@@ -443,7 +395,8 @@ class TopicAdmin:
                 raise self._failure(doing, error) from error
             finally:
                 # The client queues its log events; the queue would grow without limit while a broker is down.
-                _serve_log(client)
+                while client.poll(0):
+                    pass
             self._closed.wait(_RETRY_S)
 
     def _check_partitions(self, doing: str, answers: Iterable[Any]) -> None:
@@ -479,27 +432,19 @@ class NewTopic:
 class TopicMaker(Protocol):
     """The part of an admin client that topic creation uses."""
 
-    def topic_exists(self, topic: str) -> bool:
-        """True if the topic exists. Raises if the cluster does not answer."""
+    def topic_exists(self, topic: str) -> bool: ...
 
-    def create_topic(self, topic: NewTopic) -> None:
-        """Creates a topic. Raises AlreadyExistsException, among others, if another client created it first."""
+    def create_topic(self, topic: NewTopic) -> None: ...
 
 
 def plan_of(rules: TopicCreation) -> Callable[[str], NewTopic]:
-    """Returns the function that gives the topic to create for a name, by the rules of a connector."""
-    return _Plan(rules)
+    """Returns the function that gives the topic to create for a name, by a connector's rules; it can be pickled."""
+    return partial(_planned, rules)
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The rules of a connector as a function that can be pickled."""
-
-    rules: TopicCreation
-
-    def __call__(self, topic: str) -> NewTopic:
-        group = self.rules.group_for(topic)
-        return NewTopic(topic, group.partitions, group.replication_factor, group.configs, group.name)
+def _planned(rules: TopicCreation, topic: str) -> NewTopic:
+    group = rules.group_for(topic)
+    return NewTopic(topic, group.partitions, group.replication_factor, group.configs, group.name)
 
 
 class TopicCreator:
@@ -557,114 +502,47 @@ class TopicCreator:
             ) from error
 
 
-_NEEDS: Final = {api: VERSIONS[api] for api in (Api.FIND_COORDINATOR, Api.OFFSET_DELETE)}
-
-
-def offset_delete_request(correlation: int, client_id: str, group: str, partitions: Iterable[TopicPartition]) -> bytes:
-    """Asks the coordinator of a group to delete the offsets of some partitions."""
-    topics: dict[str, list[int]] = {}
-    for at in partitions:
-        topics.setdefault(at.topic, []).append(at.partition)
-    listed = b"".join(
-        string(topic) + INT32.pack(len(numbers)) + b"".join(INT32.pack(number) for number in numbers)
-        for topic, numbers in topics.items()
-    )
-    return sized(header(Api.OFFSET_DELETE, correlation, client_id), string(group), INT32.pack(len(topics)), listed)
-
-
-def offset_delete_response(payload: memoryview) -> tuple[int, Mapping[TopicPartition, int]]:
-    """Returns the error code of the group, and that of each partition."""
-    fields = body(payload, Api.OFFSET_DELETE)
-    code = fields.integer(INT16)
-    fields.integer(INT32)  # throttle time
-    found: dict[TopicPartition, int] = {}
-
-    def topic() -> None:
-        name = fields.string()
-
-        def partition() -> None:
-            number = fields.integer(INT32)
-            found[TopicPartition(name, number)] = fields.integer(INT16)
-
-        fields.array(partition)
-
-    fields.array(topic)
-    fields.end()
-    return code, found
-
-
-def delete_offsets(
-    settings: ColumnSettings, group: str, partitions: Iterable[TopicPartition], timeout_s: float, *, name: str
-) -> tuple[int, Mapping[TopicPartition, int]]:
-    """Deletes the committed offsets of these partitions; all other offsets stay as they are.
-
-    Returns:
-        The error code of the group, which may come from the search for its coordinator, and the error code of each
-        partition; 0 for none.
-
-    Raises:
-        KafkaRetriableException: No broker answers in time.
-        KafkaException: A broker refuses the login, or does not support these requests.
-    """
-    asked = list(partitions)
-    talk = Conversation(settings, name, _NEEDS, timeout_s, SeldomLog(logger))
-    try:
-        coordinator = talk.ask(
-            None,
-            lambda number, client: find_group_coordinator_request(number, client, group),
-            find_coordinator_response,
-            f"Asking for the coordinator of group {group}",
-        )
-        if coordinator.error_code != _NONE:
-            return coordinator.error_code, {}
-        return talk.ask(
-            coordinator.address,
-            lambda number, client: offset_delete_request(number, client, group, asked),
-            offset_delete_response,
-            f"Deleting offsets of group {group}",
-        )
-    finally:
-        talk.close()
-
-
-@dataclass(frozen=True)
-class _Answered:
-    """A completed answer with the interface of a future."""
-
-    codes: Mapping[TopicPartition, int]
-
-    def result(self, timeout: float) -> Mapping[TopicPartition, int]:
-        return self.codes
+_NEEDS: Final = (FIND_COORDINATOR, OFFSET_DELETE)
 
 
 class GroupClient(TopicAdmin):
-    """Topics and consumer groups of one cluster."""
+    """A ``TopicAdmin`` that also deletes single offsets of a group (KIP-496), over connections of the worker's own."""
 
     def __init__(self, client: ClientSettings, *, name: str, timeout_s: float) -> None:
         super().__init__(dict(client.checked().librdkafka), name=name, timeout_s=timeout_s)
-        self._client_settings = client
+        self._connections = own_connections(client)
 
     def delete_group_offsets(self, group: str, partitions: Iterable[TopicPartition]) -> None:
         """Deletes the offsets of these partitions; other offsets stay, with their metadata.
 
         A partition without a committed offset is no error.
+
+        Raises:
+            KafkaException: A member of the group reads one of their topics, or the cluster refused or did not answer.
         """
         named = list(partitions)
         if not named:
             return
-        connections = own_connections(self._client_settings)
         doing = f"deleting offsets of group {group}"
 
-        def request(_: object, left: float) -> _Answered:
+        def delete(_: object, left: float) -> Mapping[Place, int]:
+            talk = Conversation(self._connections, f"{self._name} (offsets)", _NEEDS, left, SeldomLog(logger))
             try:
-                code, answers = delete_offsets(connections, group, named, left, name=f"{self._name} (offsets)")
+                what = f"Asking for the coordinator of group {group}"
+                found = talk.ask(None, find_group_coordinator_request(group), what, find_coordinator_response)
+                code, topics = found.error_code, ()
+                if not code:
+                    asked = request(OFFSET_DELETE, group, by_topic(named))
+                    code, _, topics = talk.ask(found.address, asked, f"Deleting offsets of group {group}")
             except KafkaRetriableException as error:
                 raise ck.KafkaException(ck.KafkaError(ck.KafkaError._TIMED_OUT, str(error))) from error
+            finally:
+                talk.close()
             if code:
                 raise ck.KafkaException(ck.KafkaError(code))
-            return _Answered(answers)
+            return by_place(topics)
 
-        answers: Mapping[TopicPartition, int] = self.ask(doing, request, missing=MISSING_GROUP, otherwise={})
+        answers: Mapping[Place, int] = self.ask(doing, delete, missing=MISSING_GROUP, otherwise={})
         for at, code in answers.items():
             if code:
-                self._refuse_partition(doing, at, ck.KafkaError(code))
+                self._refuse_partition(doing, TopicPartition(*at), ck.KafkaError(code))

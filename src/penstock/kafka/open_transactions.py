@@ -19,279 +19,49 @@ Source: KIP-664 (``kafka-transactions.sh find-hanging``, ``abort``), KIP-98 (mar
 from __future__ import annotations
 
 import logging
-import struct
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import Enum, auto
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.cluster_view import error_of
 from penstock.kafka.network.connections import Conversation
 from penstock.kafka.protocol import (
-    INT8,
-    INT16,
-    INT32,
-    INT64,
-    VERSIONS,
-    Api,
+    DESCRIBE_PRODUCERS,
+    DESCRIBE_TRANSACTIONS,
+    FIND_COORDINATOR,
+    LIST_TRANSACTIONS,
+    METADATA,
+    WRITE_MARKERS,
     BrokerEndpoint,
     ClusterMetadata,
-    FieldReader,
+    Place,
     UnsupportedVersionException,
-    body,
+    by_place,
+    by_topic,
     find_coordinator_request,
     find_coordinator_response,
-    header,
     metadata_request,
     metadata_response,
-    sized,
+    request,
 )
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.telemetry.logs import SeldomLog
 
-T = TypeVar("T")
-
-#: A topic and the number of one of its partitions.
-Place = tuple[str, int]
-
-_NO_TAGS: Final = b"\0"
-_ACTIVE: Final = struct.Struct(">qiiqiq")
-_NO_TRANSACTION: Final = -1
-
-
-@dataclass(frozen=True, slots=True)
-class ActiveProducer:
-    """A producer, as the leader of a partition describes it.
-
-    Attributes:
-        coordinator_epoch: The epoch of the coordinator that ended its last transaction there; -1 for none.
-        start_offset: The start of its open transaction; None if it has none there.
-    """
-
-    producer_id: int
-    epoch: int
-    last_timestamp_ms: int
-    coordinator_epoch: int
-    start_offset: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionDescription:
-    """A coordinator's description of a transactional id; the other fields are invalid if there is an error code.
-
-    Attributes:
-        error_code: The reason why the coordinator has no description; 0 if it has one.
-        places: The partitions of its transaction that still need a marker; none if no transaction is open.
-    """
-
-    error_code: int
-    transactional_id: str
-    state: str
-    timeout_ms: int
-    producer_id: int
-    epoch: int
-    places: frozenset[Place] = field(default=frozenset())
-
-
-def describe_producers_request(correlation: int, client_id: str, places: Iterable[Place]) -> bytes:
-    """Asks the leader of these partitions for the producers that have written there."""
-    return sized(_head(Api.DESCRIBE_PRODUCERS, correlation, client_id), _topics(places), _NO_TAGS)
-
-
-def describe_producers_response(payload: memoryview) -> Mapping[Place, tuple[int, Sequence[ActiveProducer]]]:
-    """For each partition its error code and its producers."""
-    fields = _answer(payload, Api.DESCRIBE_PRODUCERS)
-    fields.integer(INT32)  # throttle time
-
-    def producer() -> ActiveProducer:
-        number, epoch, _, timestamp, coordinator, start = fields.integers(_ACTIVE)
-        return ActiveProducer(number, epoch, timestamp, coordinator, None if start == _NO_TRANSACTION else start)
-
-    def partition() -> tuple[int, tuple[int, Sequence[ActiveProducer]]]:
-        index, error_code = fields.integer(INT32), fields.integer(INT16)
-        fields.compact_nullable_string()
-        return index, (error_code, fields.compact_array(lambda: _tagged(fields, producer)))
-
-    return dict(_by_place(fields, partition))
-
-
-def list_transactions_request(correlation: int, client_id: str, producer_ids: Sequence[int]) -> bytes:
-    """Asks a broker for the transactional ids with these producer ids that it coordinates."""
-    numbers = b"".join(INT64.pack(one) for one in producer_ids)
-    return sized(
-        _head(Api.LIST_TRANSACTIONS, correlation, client_id),
-        _count(0),
-        _count(len(producer_ids)),
-        numbers,
-        _NO_TAGS,
-    )
-
-
-def list_transactions_response(payload: memoryview) -> tuple[int, Mapping[int, str]]:
-    """The error code, and the transactional ids that the user may see, by producer id."""
-    fields = _answer(payload, Api.LIST_TRANSACTIONS)
-    fields.integer(INT32)  # throttle time
-    error_code = fields.integer(INT16)
-    fields.compact_array(fields.compact_string)  # states that the broker does not know
-
-    def one() -> tuple[int, str]:
-        name, number = fields.compact_string(), fields.integer(INT64)
-        fields.compact_string()  # its state
-        return number, name
-
-    found = fields.compact_array(lambda: _tagged(fields, one))
-    fields.tags()
-    fields.end()
-    return error_code, dict(found)
-
-
-def describe_transactions_request(correlation: int, client_id: str, transactional_ids: Sequence[str]) -> bytes:
-    """Asks the coordinator of these ids about their transactions."""
-    names = b"".join(_string(one) for one in transactional_ids)
-    return sized(
-        _head(Api.DESCRIBE_TRANSACTIONS, correlation, client_id), _count(len(transactional_ids)), names, _NO_TAGS
-    )
-
-
-def describe_transactions_response(payload: memoryview) -> Sequence[TransactionDescription]:
-    """Parses the coordinator's description of each id."""
-    fields = _answer(payload, Api.DESCRIBE_TRANSACTIONS)
-    fields.integer(INT32)  # throttle time
-
-    def topic() -> list[Place]:
-        name = fields.compact_string()
-        return [(name, number) for number in fields.compact_array(lambda: fields.integer(INT32))]
-
-    def one() -> TransactionDescription:
-        error_code, name, state = fields.integer(INT16), fields.compact_string(), fields.compact_string()
-        timeout_ms, _ = fields.integer(INT32), fields.integer(INT64)
-        producer_id, epoch = fields.integer(INT64), fields.integer(INT16)
-        topics = fields.compact_array(lambda: _tagged(fields, topic))
-        places = frozenset(place for places in topics for place in places)
-        return TransactionDescription(error_code, name, state, timeout_ms, producer_id, epoch, places)
-
-    found = fields.compact_array(lambda: _tagged(fields, one))
-    fields.tags()
-    fields.end()
-    return found
-
-
-def abort_marker_request(
-    correlation: int, client_id: str, producer: tuple[int, int], coordinator_epoch: int, places: Iterable[Place]
-) -> bytes:
-    """Asks the leader of these partitions to abort the transaction of a producer.
-
-    Args:
-        producer: Producer id and epoch. A leader rejects an epoch that is older than the one it knows.
-    """
-    producer_id, epoch = producer
-    return sized(
-        _head(Api.WRITE_TXN_MARKERS, correlation, client_id),
-        _count(1),
-        INT64.pack(producer_id),
-        INT16.pack(epoch),
-        INT8.pack(0),  # an abort
-        _topics(places),
-        INT32.pack(coordinator_epoch),
-        _NO_TAGS,
-        _NO_TAGS,
-    )
-
-
-def abort_marker_response(payload: memoryview) -> Mapping[Place, int]:
-    """The error code of each partition."""
-    fields = _answer(payload, Api.WRITE_TXN_MARKERS)
-
-    def topic() -> list[tuple[Place, int]]:
-        name = fields.compact_string()
-        codes = fields.compact_array(lambda: _tagged(fields, lambda: (fields.integer(INT32), fields.integer(INT16))))
-        return [((name, number), code) for number, code in codes]
-
-    def marker() -> list[tuple[Place, int]]:
-        fields.integer(INT64)  # the producer id
-        topics = fields.compact_array(lambda: _tagged(fields, topic))
-        return [one for ones in topics for one in ones]
-
-    found = fields.compact_array(lambda: _tagged(fields, marker))
-    fields.tags()
-    fields.end()
-    return {place: code for codes in found for place, code in codes}
-
-
-def _by_place(fields: FieldReader, read_partition: Callable[[], tuple[int, T]]) -> list[tuple[Place, T]]:
-    """The end of a response that is one array of topics: the entry of each partition."""
-
-    def topic() -> list[tuple[Place, T]]:
-        name = fields.compact_string()
-        found = fields.compact_array(lambda: _tagged(fields, read_partition))
-        return [((name, number), one) for number, one in found]
-
-    topics = fields.compact_array(lambda: _tagged(fields, topic))
-    fields.tags()
-    fields.end()
-    return [one for ones in topics for one in ones]
-
-
-def _tagged(fields: FieldReader, read: Callable[[], T]) -> T:
-    """An item followed by tagged fields."""
-    found = read()
-    fields.tags()
-    return found
-
-
-def _head(api: Api, correlation: int, client_id: str) -> bytes:
-    return header(api, correlation, client_id) + _NO_TAGS
-
-
-def _answer(payload: memoryview, api: Api) -> FieldReader:
-    fields = body(payload, api)
-    fields.tags()
-    return fields
-
-
-def _topics(places: Iterable[Place]) -> bytes:
-    topics: dict[str, list[int]] = {}
-    for name, number in places:
-        topics.setdefault(name, []).append(number)
-    parts = [_count(len(topics))]
-    for name, numbers in topics.items():
-        parts += [_string(name), _count(len(numbers)), struct.pack(f">{len(numbers)}i", *numbers), _NO_TAGS]
-    return b"".join(parts)
-
-
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return _count(len(encoded)) + encoded
-
-
-def _count(count: int) -> bytes:
-    """A number of items or bytes, in the form in which 0 is null."""
-    number = count + 1
-    found = bytearray()
-    while number >= 0x80:
-        found.append(number & 0x7F | 0x80)
-        number >>= 7
-    found.append(number)
-    return bytes(found)
-
-
 logger = logging.getLogger(__name__)
 
-NEEDS: Final = {
-    api: VERSIONS[api]
-    for api in (
-        Api.METADATA,
-        Api.FIND_COORDINATOR,
-        Api.DESCRIBE_PRODUCERS,
-        Api.LIST_TRANSACTIONS,
-        Api.DESCRIBE_TRANSACTIONS,
-        Api.WRITE_TXN_MARKERS,
-    )
-}
+_NEEDS: Final = (
+    METADATA,
+    FIND_COORDINATOR,
+    DESCRIBE_PRODUCERS,
+    LIST_TRANSACTIONS,
+    DESCRIBE_TRANSACTIONS,
+    WRITE_MARKERS,
+)
 #: The time limit of one search, and of the wait for another search of this process.
 LOOK_S: Final = 5.0
 #: The number of partitions of one transaction for which the message has commands.
@@ -303,8 +73,45 @@ _NONE: Final = 0
 _NO_RIGHT: Final = frozenset({29, 31, 53})
 _ID_NOT_FOUND: Final = 105
 _LARGEST_EPOCH: Final = (1 << 15) - 1
+_NO_TRANSACTION: Final = -1
 
 _one_at_a_time = threading.Lock()
+
+
+class ActiveProducer(NamedTuple):
+    """A producer, as the leader of a partition describes it.
+
+    Attributes:
+        last_timestamp_ms: The timestamp in the last batch that it has written there.
+        coordinator_epoch: The epoch of the coordinator that ended its last transaction there; -1 for none.
+        start_offset: The start of its open transaction.
+    """
+
+    producer_id: int
+    epoch: int
+    last_timestamp_ms: int
+    coordinator_epoch: int
+    start_offset: int
+
+
+class TransactionDescription(NamedTuple):
+    """A coordinator's description of a transactional id; the other fields are invalid if there is an error code.
+
+    Attributes:
+        error_code: The reason why the coordinator has no description; 0 if it has one.
+        state: ``Ongoing``, ``PrepareCommit``, ``Empty`` and the like.
+        timeout_ms: The time after which the coordinator ends a transaction.
+        producer_id, epoch: The producer that has the transactional id.
+        places: The partitions of its transaction that still need a marker; none if no transaction is open.
+    """
+
+    error_code: int
+    transactional_id: str
+    state: str
+    timeout_ms: int
+    producer_id: int
+    epoch: int
+    places: frozenset[Place] = frozenset()
 
 
 class HeldUpException(KafkaRetriableException):
@@ -323,7 +130,7 @@ class OpenTransaction:
     producer: ActiveProducer
 
     @property
-    def key(self) -> tuple[Place, int, int | None]:
+    def key(self) -> tuple[Place, int, int]:
         """The identity of the transaction, different even from later ones of the same producer."""
         return self.place, self.producer.producer_id, self.producer.start_offset
 
@@ -389,7 +196,7 @@ class OpenTransactions:
         self._clock = clock
         self._wall_ms = wall_ms
         #: The time at which each open transaction was first seen.
-        self._seen: dict[tuple[Place, int, int | None], float] = {}
+        self._seen: dict[tuple[Place, int, int], float] = {}
         self._unsupported = False
         # Shared by all searches, so that an unreachable broker is not logged by each.
         self._seldom = SeldomLog(logger)
@@ -414,7 +221,7 @@ class OpenTransactions:
             return None
         try:
             talk = Conversation(
-                self._settings, f"{self._name} (open transactions)", NEEDS, timeout_s, self._seldom, self._clock
+                self._settings, f"{self._name} (open transactions)", _NEEDS, timeout_s, self._seldom, self._clock
             )
             try:
                 return "; ".join(self._look(_Cluster(talk), places)) or None
@@ -542,35 +349,30 @@ class _Cluster:
 
     def __init__(self, talk: Conversation) -> None:
         self._talk = talk
-        self._metadata: ClusterMetadata | None = None
+        self._metadata = ClusterMetadata({}, {})
 
     def extend(self, seconds: float) -> None:
         """Gives the following requests this many seconds."""
         self._talk.extend(seconds)
 
-    def _known(self, topics: Sequence[str] | None) -> ClusterMetadata:
-        found = self._talk.ask(
-            None,
-            lambda number, client: metadata_request(number, client, topics),
-            metadata_response,
-            "Asking for the leaders of partitions",
-        )
-        self._metadata = found
-        return found
+    def _look_up(self, topics: Sequence[str] | None) -> None:
+        what = "Asking for the leaders of partitions"
+        self._metadata = self._talk.ask(None, metadata_request(topics), what, metadata_response)
 
     def open_in(self, places: Collection[Place]) -> tuple[list[OpenTransaction], str | None]:
         """The transactions that are open in these partitions, and the reason if some brokers did not answer."""
         if not places:
             return [], None
-        return self._open(self._known(sorted({topic for topic, _ in places})), places)
+        self._look_up(sorted({topic for topic, _ in places}))
+        return self._open(places)
 
     def open_anywhere(self) -> list[OpenTransaction]:
         """The transactions that are open in any partition that the user may see."""
-        known = self._known(None)
-        places = [(topic, number) for topic, found in known.topics.items() for number in found.leaders]
-        return self._open(known, places)[0]
+        self._look_up(None)
+        return self._open((name, at) for name, found in self._metadata.topics.items() for at in found.leaders)[0]
 
-    def _open(self, known: ClusterMetadata, places: Iterable[Place]) -> tuple[list[OpenTransaction], str | None]:
+    def _open(self, places: Iterable[Place]) -> tuple[list[OpenTransaction], str | None]:
+        known = self._metadata
         by_leader: dict[BrokerEndpoint, list[Place]] = {}
         for topic, number in places:
             leader = known.topics[topic].leaders.get(number, -1) if topic in known.topics else -1
@@ -579,19 +381,20 @@ class _Cluster:
         found: list[OpenTransaction] = []
         refused: str | None = None
         for address, asked in by_leader.items():
-            answer = self._talk.ask(
-                address,
-                lambda number, client, asked=asked: describe_producers_request(number, client, asked),  # type: ignore[misc]
-                describe_producers_response,
-                "Asking for the producers of partitions",
+            _, topics = self._talk.ask(
+                address, request(DESCRIBE_PRODUCERS, by_topic(asked)), "Asking for the producers of partitions"
             )
-            for place, (code, producers) in answer.items():
+            for place, (code, _, producers) in by_place(topics).items():
                 if code in _NO_RIGHT:
                     refused = (
                         f"a transaction may be open in {place[0]}-{place[1]}, and the user may not see whose "
                         f"({error_of(code).name}): grant it READ on the topic"
                     )
-                found += [OpenTransaction(place, one) for one in producers if one.start_offset is not None]
+                found += [
+                    OpenTransaction(place, ActiveProducer(number, epoch, timestamp, coordinator, start))
+                    for number, epoch, _, timestamp, coordinator, start in producers
+                    if start != _NO_TRANSACTION
+                ]
         return found, refused
 
     def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
@@ -600,21 +403,16 @@ class _Cluster:
         Raises:
             KafkaRetriableException: A coordinator does not know at the moment.
         """
-        known = self._metadata
-        assert known is not None, "partitions were asked for"
         found: dict[int, str] = {}
-        for address in known.brokers.values():
-            code, names = self._talk.ask(
-                address,
-                lambda number, client: list_transactions_request(number, client, sorted(producer_ids)),
-                list_transactions_response,
-                "Asking for transactional ids",
-            )
+        any_state = ()
+        for address in self._metadata.brokers.values():
+            asked = request(LIST_TRANSACTIONS, any_state, sorted(producer_ids))
+            _, code, _, listed = self._talk.ask(address, asked, "Asking for transactional ids")
             if code != _NONE:
                 raise KafkaRetriableException(
                     f"The broker at {address} does not list transactions: {error_of(code).name}"
                 )
-            found.update(names)
+            found.update({number: name for name, number, _ in listed})
         return found
 
     def describe(self, names: Collection[str]) -> list[TransactionDescription]:
@@ -623,36 +421,35 @@ class _Cluster:
         for name in sorted(names):
             coordinator = self._talk.ask(
                 None,
-                lambda number, client, name=name: find_coordinator_request(number, client, name),  # type: ignore[misc]
-                find_coordinator_response,
+                find_coordinator_request(name),
                 "Asking for the coordinator of a transactional id",
+                find_coordinator_response,
             )
             if coordinator.error_code != _NONE:
                 found.append(TransactionDescription(coordinator.error_code, name, "", 0, -1, -1))
                 continue
-            found += self._talk.ask(
-                coordinator.address,
-                lambda number, client, name=name: describe_transactions_request(number, client, [name]),  # type: ignore[misc]
-                describe_transactions_response,
-                "Asking a coordinator for a transaction",
+            _, described = self._talk.ask(
+                coordinator.address, request(DESCRIBE_TRANSACTIONS, [name]), "Asking a coordinator for a transaction"
             )
+            for code, own, state, timeout_ms, _, producer_id, epoch, topics in described:
+                places = frozenset((topic, number) for topic, numbers in topics for number in numbers)
+                found.append(TransactionDescription(code, own, state, timeout_ms, producer_id, epoch, places))
         return found
 
     def abort(self, one: OpenTransaction, epoch: int) -> int:
         """Writes a marker that aborts the transaction in its partition; returns the error code."""
-        known = self._metadata
-        assert known is not None, "partitions were asked for"
         topic, number = one.place
-        address = known.brokers[known.topics[topic].leaders[number]]
-        producer = (one.producer.producer_id, epoch)
-        codes: Mapping[Place, int] = self._talk.ask(
-            address,
-            lambda count, client: abort_marker_request(
-                count, client, producer, max(0, one.producer.coordinator_epoch), [one.place]
-            ),
-            abort_marker_response,
-            "Ending a hanging transaction",
+        leader = self._metadata.brokers[self._metadata.topics[topic].leaders[number]]
+        aborts = 0
+        marker = (
+            one.producer.producer_id,
+            epoch,
+            aborts,
+            by_topic([one.place]),
+            max(0, one.producer.coordinator_epoch),
         )
+        (markers,) = self._talk.ask(leader, request(WRITE_MARKERS, [marker]), "Ending a hanging transaction")
+        codes: Mapping[Place, int] = by_place(topics for _, written in markers for topics in written)
         return codes.get(one.place, -1)
 
 

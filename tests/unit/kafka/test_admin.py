@@ -14,8 +14,17 @@ import pytest
 
 from penstock.api import TopicPartition
 from penstock.errors import ConfigException, KafkaException, KafkaRetriableException
-from penstock.kafka.admin import TopicAdmin, offset_delete_request, offset_delete_response
-from penstock.kafka.protocol import MalformedResponse, find_group_coordinator_request
+from penstock.kafka.admin import TopicAdmin
+from penstock.kafka.protocol import (
+    OFFSET_DELETE,
+    MalformedResponse,
+    by_place,
+    by_topic,
+    find_group_coordinator_request,
+    framed,
+    request,
+    response,
+)
 from penstock.kafka.settings.client import admin_settings
 from penstock.kafka.settings.producer import own_connections
 
@@ -96,26 +105,26 @@ def text(value: str) -> bytes:
 def test_a_request_lists_partitions_by_topic() -> None:
     places = [TopicPartition("t", 0), TopicPartition("u", 5), TopicPartition("t", 2)]
 
-    request = offset_delete_request(7, "me", "g", places)
+    asked = request(OFFSET_DELETE, "g", by_topic(places))
 
     listed = text("t") + struct.pack(">iii", 2, 0, 2) + text("u") + struct.pack(">ii", 1, 5)
     body = struct.pack(">hhi", 47, 0, 7) + text("me") + text("g") + struct.pack(">i", 2) + listed
-    assert request == struct.pack(">i", len(body)) + body
+    assert b"".join(framed(asked, 7, "me")) == struct.pack(">i", len(body)) + body
 
 
 def test_the_coordinator_of_a_group_is_asked_for_by_its_kind() -> None:
-    request = find_group_coordinator_request(1, "me", "g")
+    asked = framed(find_group_coordinator_request("g"), 1, "me")
 
-    assert request.endswith(text("me") + text("g") + b"\0")
+    assert b"".join(asked).endswith(text("me") + text("g") + b"\0")
 
 
 def test_an_answer_has_the_code_of_the_group_and_of_each_partition() -> None:
     payload = struct.pack(">ihii", 7, 0, 100, 1) + text("t") + struct.pack(">iihih", 2, 0, 0, 2, 86)
 
-    code, found = offset_delete_response(memoryview(payload))
+    code, _, topics = response(OFFSET_DELETE, memoryview(payload))
 
     assert code == 0
-    assert found == {TopicPartition("t", 0): 0, TopicPartition("t", 2): 86}
+    assert by_place(topics) == {TopicPartition("t", 0): 0, TopicPartition("t", 2): 86}
 
 
 @pytest.mark.parametrize("size", [0, 5, 11, 15, 20])
@@ -123,7 +132,7 @@ def test_an_answer_that_is_cut_off_is_malformed(size: int) -> None:
     payload = struct.pack(">ihii", 7, 0, 100, 1) + text("t") + struct.pack(">iih", 1, 0, 0)
 
     with pytest.raises(MalformedResponse):
-        offset_delete_response(memoryview(payload[:size]))
+        response(OFFSET_DELETE, memoryview(payload[:size]))
 
 
 def test_own_connections_have_the_addresses_and_the_login_of_the_admin_client() -> None:

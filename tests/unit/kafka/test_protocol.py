@@ -6,6 +6,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -24,7 +25,6 @@ from penstock.errors import KafkaException
 from penstock.kafka import protocol as wire
 from penstock.kafka.cluster_view import ERRORS, error_of
 from penstock.kafka.protocol import (
-    VERSIONS,
     Api,
     BrokerEndpoint,
     MalformedResponse,
@@ -34,6 +34,7 @@ from penstock.kafka.protocol import (
 )
 
 WAIT_S = 10.0
+INIT_PRODUCER_ID = wire.request(wire.INIT_PRODUCER_ID, None, 60_000)
 #: Three records without keys: alpha, beta, gamma; no producer id.
 BATCH = bytes.fromhex(
     "000000000000000000000054ffffffff025d669b220000000000020000018bcfe568000000018bcfe56800ffffffffffffffffffff"
@@ -62,9 +63,9 @@ PRODUCE = bytes.fromhex(
     "00000000"
 )  # fmt: skip
 ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes]] = (
-    (wire.api_versions_response, API_VERSIONS),
+    (partial(wire.response, wire.API_VERSIONS), API_VERSIONS),
     (wire.metadata_response, METADATA),
-    (wire.init_producer_id_response, PRODUCER_ID),
+    (partial(wire.response, wire.INIT_PRODUCER_ID), PRODUCER_ID),
     (wire.produce_response, PRODUCE),
 )
 
@@ -106,9 +107,18 @@ class Client:
         return [(one.error_code, one.base_offset) for one in wire.produce_response(self.ask(*request(*batches)))]
 
 
+def framed(correlation: int, request: wire.Request, client_id: str = "c") -> bytes:
+    return b"".join(wire.framed(request, correlation, client_id))
+
+
+def versions_in(payload: memoryview) -> tuple[int, dict[int, tuple[int, int]]]:
+    error_code, ranges = wire.response(wire.API_VERSIONS, payload)
+    return error_code, {api: (lowest, highest) for api, lowest, highest in ranges}
+
+
 def request(*batches: tuple[str, int, bytes]) -> list[bytes | memoryview]:
     records = [PartitionRecords(topic, partition, (raw[:61], raw[61:])) for topic, partition, raw in batches]
-    return wire.produce_request(7, "c", timeout_ms=1000, records=records)
+    return wire.framed(wire.produce_request(timeout_ms=1000, records=records), 7, "c")
 
 
 @pytest.fixture
@@ -137,19 +147,17 @@ def client(broker: ScriptedBroker, connect: Callable[[int], Client]) -> Client:
 
 # ------------------------------------------------------------------------------------------------------ requests
 def test_requests_have_their_size_the_header_with_the_version_and_the_fields_of_that_version() -> None:
-    assert wire.api_versions_request(1, "me") == bytes.fromhex("0000000c001200000000000100026d65")
-    assert wire.metadata_request(2, "me", ["t", "ä"]) == bytes.fromhex(
+    assert framed(1, wire.request(wire.API_VERSIONS), "me") == bytes.fromhex("0000000c001200000000000100026d65")
+    assert framed(2, wire.metadata_request(["t", "ä"]), "me") == bytes.fromhex(
         "00000017000300010000000200026d65000000020001740002c3a4"
     )
-    assert wire.init_producer_id_request(3, "me") == bytes.fromhex("00000012001600000000000300026d65ffff0000ea60")
+    assert framed(3, INIT_PRODUCER_ID, "me") == bytes.fromhex("00000012001600000000000300026d65ffff0000ea60")
 
 
 def test_a_produce_request_has_the_partitions_of_a_topic_together_and_the_buffers_as_they_are() -> None:
     whole, head, rest = memoryview(b"whole"), b"he", memoryview(b"ad")
 
-    made = wire.produce_request(
-        4,
-        "me",
+    asked = wire.produce_request(
         timeout_ms=30_000,
         records=[
             PartitionRecords("t", 0, (whole,)),
@@ -157,6 +165,7 @@ def test_a_produce_request_has_the_partitions_of_a_topic_together_and_the_buffer
             PartitionRecords("t", 1, (head, rest)),
         ],
     )
+    made = wire.framed(asked, 4, "me")
 
     assert b"".join(made) == bytes.fromhex(
         "0000004c" "0000" "0008" "00000004" "0002" "6d65" "ffff" "ffff" "00007530" "00000002"
@@ -169,20 +178,20 @@ def test_a_produce_request_has_the_partitions_of_a_topic_together_and_the_buffer
 
 def test_what_does_not_fit_into_a_request_is_refused_before_anything_is_sent() -> None:
     with pytest.raises(ValueError, match="32768 bytes does not fit"):
-        wire.metadata_request(1, "c", ["x" * 32768])
+        framed(1, wire.metadata_request(["x" * 32768]))
     with pytest.raises(ValueError, match="without records"):
-        wire.produce_request(1, "c", timeout_ms=1, records=[])
+        wire.produce_request(timeout_ms=1, records=[])
 
 
 # ------------------------------------------------------------------------------------------------------- answers
 def test_answers_are_read() -> None:
     assert wire.correlation_of(memoryview(PRODUCE)) == 7
-    assert wire.api_versions_response(memoryview(API_VERSIONS)) == (0, {0: (0, 13), 3: (1, 12)})
+    assert versions_in(memoryview(API_VERSIONS)) == (0, {0: (0, 13), 3: (1, 12)})
     assert wire.metadata_response(memoryview(METADATA)) == wire.ClusterMetadata(
         {1: BrokerEndpoint("a", 9092), 2: BrokerEndpoint("b", 9093)},
         {"t": TopicMetadata(0, {0: 2, 1: -1, 2: 1}), "u": TopicMetadata(3, {})},
     )
-    assert wire.init_producer_id_response(memoryview(PRODUCER_ID)) == wire.ProducerIdentity(0, 1000, 2)
+    assert wire.response(wire.INIT_PRODUCER_ID, memoryview(PRODUCER_ID)) == [0, 0, 1000, 2]
     assert wire.produce_response(memoryview(PRODUCE)) == [
         PartitionAnswer("t", 0, 0, 5, -1, [], None),
         PartitionAnswer("t", 1, 87, -1, -1, [(1, "bä"), (2, None)], "no"),
@@ -217,7 +226,7 @@ def test_no_byte_of_an_answer_makes_it_fail_in_another_way_than_as_malformed(
                 read(memoryview(payload[:at] + bytes([byte]) + payload[at + 1 :]))
             except MalformedResponse:
                 malformed += 1
-    assert malformed or read is wire.init_producer_id_response
+    assert malformed or payload is PRODUCER_ID
 
 
 def test_what_is_wrong_with_an_answer_is_said_with_its_place() -> None:
@@ -246,16 +255,16 @@ def test_the_client_librarys_mock_cluster_understands_all_requests_and_stores_a_
     (mock,) = cluster.list_topics(timeout=WAIT_S).brokers.values()
     client = connect(mock.port)
 
-    error_code, versions = wire.api_versions_response(client.ask(wire.api_versions_request(1, "c")))
-    spoken = {api: VERSIONS[api] for api in (Api.PRODUCE, Api.METADATA, Api.API_VERSIONS, Api.INIT_PRODUCER_ID)}
+    error_code, versions = versions_in(client.ask(framed(1, wire.request(wire.API_VERSIONS))))
+    spoken = {one.api: one.version for one in (wire.PRODUCE, wire.METADATA, wire.API_VERSIONS, wire.INIT_PRODUCER_ID)}
     assert error_code == 0
     assert all(versions[api][0] <= version <= versions[api][1] for api, version in spoken.items())
-    metadata = wire.metadata_response(client.ask(wire.metadata_request(2, "c", ["wire"])))
+    metadata = wire.metadata_response(client.ask(framed(2, wire.metadata_request(["wire"]))))
     assert metadata.brokers == {mock.id: BrokerEndpoint(mock.host, mock.port)}
     assert metadata.topics["wire"].leaders[1] == mock.id
-    identity = wire.init_producer_id_response(client.ask(wire.init_producer_id_request(3, "c")))
-    assert identity.error_code == 0
-    batch = identified(identity.producer_id, identity.producer_epoch, 0)
+    _, error_code, producer_id, epoch = wire.response(wire.INIT_PRODUCER_ID, client.ask(framed(3, INIT_PRODUCER_ID)))
+    assert error_code == 0
+    batch = identified(producer_id, epoch, 0)
     assert client.produce(("wire", 1, batch)) == [(0, 0)]
 
     consumer = Consumer({"bootstrap.servers": f"127.0.0.1:{mock.port}", "group.id": "g"})
@@ -266,11 +275,9 @@ def test_the_client_librarys_mock_cluster_understands_all_requests_and_stores_a_
 
 # ----------------------------------------------------------------------------------------- the scripted broker
 def test_the_scripted_broker_says_what_it_is_and_what_it_has(broker: ScriptedBroker, client: Client) -> None:
-    versions = wire.api_versions_response(client.ask(wire.api_versions_request(1, "c")))
-    metadata = wire.metadata_response(client.ask(wire.metadata_request(2, "c", ["t", "u"])))
-    identities = [
-        wire.init_producer_id_response(client.ask(wire.init_producer_id_request(3, "c"))).producer_id for _ in range(2)
-    ]
+    versions = versions_in(client.ask(framed(1, wire.request(wire.API_VERSIONS))))
+    metadata = wire.metadata_response(client.ask(framed(2, wire.metadata_request(["t", "u"]))))
+    identities = [wire.response(wire.INIT_PRODUCER_ID, client.ask(framed(3, INIT_PRODUCER_ID)))[2] for _ in range(2)]
 
     assert versions == (0, {0: (0, 8), 3: (0, 1), 17: (0, 1), 18: (0, 0), 22: (0, 0), 36: (0, 1)})
     assert metadata.brokers == {1: BrokerEndpoint("127.0.0.1", broker.port)}
@@ -366,11 +373,10 @@ def test_a_script_refuses_other_requests_too(broker: ScriptedBroker, client: Cli
     for api in (Api.API_VERSIONS, Api.METADATA, Api.INIT_PRODUCER_ID):
         broker.answer_next(api, Refuse(15))
 
-    assert wire.api_versions_response(client.ask(wire.api_versions_request(1, "c")))[0] == 15
-    metadata = wire.metadata_response(client.ask(wire.metadata_request(1, "c", ["t"])))
+    assert versions_in(client.ask(framed(1, wire.request(wire.API_VERSIONS))))[0] == 15
+    metadata = wire.metadata_response(client.ask(framed(1, wire.metadata_request(["t"]))))
     assert metadata.topics == {"t": TopicMetadata(15, {})}
-    identity = wire.init_producer_id_response(client.ask(wire.init_producer_id_request(1, "c")))
-    assert identity == wire.ProducerIdentity(15, -1, -1)
+    assert wire.response(wire.INIT_PRODUCER_ID, client.ask(framed(1, INIT_PRODUCER_ID)))[1:] == [15, -1, -1]
 
 
 def test_a_script_loses_a_request_or_its_answer(broker: ScriptedBroker, connect: Callable[[int], Client]) -> None:
@@ -444,7 +450,7 @@ def test_a_broker_that_is_too_old_says_so_and_ends_the_connection_at_what_it_doe
 ) -> None:
     broker.versions[Api.PRODUCE] = (0, 7)
 
-    assert wire.api_versions_response(client.ask(wire.api_versions_request(1, "c")))[1][Api.PRODUCE] == (0, 7)
+    assert versions_in(client.ask(framed(1, wire.request(wire.API_VERSIONS))))[1][Api.PRODUCE] == (0, 7)
     assert len(client.ask(*request(("t", 0, BATCH)))) == 0
 
 
@@ -452,7 +458,7 @@ def test_a_scripted_cluster_stores_at_leaders_alone_and_names_them(connect: Call
     with ScriptedCluster(2, {"t": 2}) as cluster:
         first, second = cluster.brokers
         cluster.lead("t", 1, second)
-        metadata = wire.metadata_response(connect(second.port).ask(wire.metadata_request(1, "c", ["t"])))
+        metadata = wire.metadata_response(connect(second.port).ask(framed(1, wire.metadata_request(["t"]))))
 
         assert metadata.brokers == {
             1: BrokerEndpoint("127.0.0.1", first.port),
@@ -463,7 +469,7 @@ def test_a_scripted_cluster_stores_at_leaders_alone_and_names_them(connect: Call
         assert connect(second.port).produce(("t", 1, BATCH)) == [(0, 0)]
         assert cluster.values("t", 1) == VALUES
         second.stop()
-        metadata = wire.metadata_response(connect(first.port).ask(wire.metadata_request(1, "c", ["t"])))
+        metadata = wire.metadata_response(connect(first.port).ask(framed(1, wire.metadata_request(["t"]))))
         assert metadata.topics["t"].leaders == {0: 1, 1: -1}
 
 

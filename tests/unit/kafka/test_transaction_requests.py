@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pytest
 
 from penstock.kafka import protocol as wire
-from penstock.kafka.protocol import BrokerEndpoint, LoginAnswer, MalformedResponse, ProducerIdentity
+from penstock.kafka.protocol import BrokerEndpoint, MalformedResponse
 
 COORDINATOR = bytes.fromhex("00000007000000000000ffff0000000300016100002384")
 NO_COORDINATOR = bytes.fromhex("0000000700000000000f00026e6fffffffff0000ffffffff")
@@ -30,11 +31,11 @@ ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
         NO_COORDINATOR,
         wire.FoundCoordinator(15, "no", BrokerEndpoint("", -1)),
     ),
-    (wire.init_transactions_response, IDENTITY, ProducerIdentity(0, 1000, 2)),
-    (wire.add_partitions_response, ADDED, {("t", 0): 0, ("t", 3): 51}),
-    (wire.end_transaction_response, ENDED, 90),
-    (wire.sasl_handshake_response, MECHANISMS, (33, ["PLAIN", "GSSAPI"])),
-    (wire.sasl_authenticate_response, SAID, LoginAnswer(0, None, b"v=A", 3000)),
+    (partial(wire.response, wire.INIT_TRANSACTIONS), IDENTITY, [0, 0, 1000, 2]),
+    (partial(wire.response, wire.ADD_PARTITIONS), ADDED, [0, [["t", [[0, 0], [3, 51]]]]]),
+    (partial(wire.response, wire.END_TRANSACTION), ENDED, [0, 90]),
+    (partial(wire.response, wire.SASL_HANDSHAKE), MECHANISMS, [33, ["PLAIN", "GSSAPI"]]),
+    (partial(wire.response, wire.SASL_AUTHENTICATE), SAID, [0, None, b"v=A", 3000]),
 )
 
 
@@ -42,38 +43,38 @@ ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
     ("made", "expected"),
     [
         (
-            wire.find_coordinator_request(7, "c", "tx"),
+            wire.find_coordinator_request("tx"),
             "00000010" "000a" "0002" "00000007" "0001" "63" "0002" "7478" "01",
         ),
         (
-            wire.init_transactions_request(7, "c", "tx", 60_000, (1000, 2)),
+            wire.request(wire.INIT_TRANSACTIONS, "tx", 60_000, 1000, 2),
             "0000001e" "0016" "0003" "00000007" "0001" "63" "00" "03" "7478" "0000ea60" "00000000000003e8" "0002" "00",
         ),
         (
-            wire.init_transactions_request(7, "c", "x" * 200, 1, (-1, -1)),
+            wire.request(wire.INIT_TRANSACTIONS, "x" * 200, 1, -1, -1),
             "000000e5" "0016" "0003" "00000007" "0001" "63" "00" "c901" + "78" * 200 + "00000001" + "ff" * 10 + "00",
         ),
         (
-            wire.add_partitions_request(7, "c", "tx", (1000, 2), [("t", 0), ("u", 1), ("t", 3)]),
+            wire.request(wire.ADD_PARTITIONS, "tx", 1000, 2, wire.by_topic([("t", 0), ("u", 1), ("t", 3)])),
             "00000037" "0018" "0002" "00000007" "0001" "63" "0002" "7478" "00000000000003e8" "0002"
             "00000002" "0001" "74" "00000002" "00000000" "00000003" "0001" "75" "00000001" "00000001",
         ),
         (
-            wire.end_transaction_request(7, "c", "tx", (1000, 2), commit=True),
+            wire.request(wire.END_TRANSACTION, "tx", 1000, 2, True),
             "0000001a" "001a" "0002" "00000007" "0001" "63" "0002" "7478" "00000000000003e8" "0002" "01",
         ),
         (
-            wire.sasl_handshake_request(7, "c", "PLAIN"),
+            wire.request(wire.SASL_HANDSHAKE, "PLAIN"),
             "00000012" "0011" "0001" "00000007" "0001" "63" "0005" "504c41494e",
         ),
         (
-            wire.sasl_authenticate_request(7, "c", b"\0a\0b"),
+            wire.request(wire.SASL_AUTHENTICATE, b"\0a\0b"),
             "00000013" "0024" "0001" "00000007" "0001" "63" "00000004" "00610062",
         ),
     ],
 )  # fmt: skip
-def test_requests_are_what_the_guide_says(made: bytes, expected: str) -> None:
-    assert made.hex() == expected
+def test_requests_are_what_the_guide_says(made: wire.Request, expected: str) -> None:
+    assert b"".join(wire.framed(made, 7, "c")).hex() == expected
 
 
 @pytest.mark.parametrize(("read", "payload", "expected"), ANSWERS)

@@ -13,19 +13,22 @@ import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from penstock.errors import AuthenticationException, KafkaException, KafkaRetriableException
 from penstock.kafka.network.credentials import Login, credentials_of
 from penstock.kafka.network.transport import Expected, Link, LinkLostException, TransportSettings
 from penstock.kafka.protocol import (
-    Api,
+    API_VERSIONS,
     BrokerEndpoint,
     MalformedResponse,
+    Message,
+    Request,
     UnsupportedVersionException,
-    api_versions_request,
-    api_versions_response,
+    framed,
+    request,
+    response,
 )
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 from penstock.kafka.settings.security import client_context
@@ -38,7 +41,6 @@ _LONGEST_WAIT_S: Final = 1.0
 _LONGEST_REST_S: Final = 60.0
 
 Lost = Callable[[LinkLostException], None]
-Make = Callable[[int], Sequence[bytes | memoryview]]
 
 
 def _nobody(_: LinkLostException) -> None:
@@ -60,7 +62,7 @@ class ProducerConnections:
         self,
         settings: ColumnSettings,
         name: str,
-        needs: Mapping[Api, int],
+        needs: Iterable[Message],
         clock: Callable[[], float],
         dropped: Callable[[], None],
         seldom: SeldomLog | None = None,
@@ -161,17 +163,13 @@ class ProducerConnections:
             return None
         self._links[address] = link
         made = link
-        self.ask(
-            link,
-            lambda number: [api_versions_request(number, self._settings.client_id)],
-            lambda payload: self._versions(made, payload),
-        )
+        self.ask(link, request(API_VERSIONS), lambda payload: self._versions(made, payload))
         return link
 
     def ask(
         self,
         link: Link,
-        make: Make,
+        asked: Request,
         answered: Callable[[memoryview], None],
         lost: Lost = _nobody,
         *,
@@ -185,12 +183,13 @@ class ProducerConnections:
         """
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
         expected = Expected(self._correlation, self._clock() + self._settings.request_timeout, answered, lost)
-        link.request(make(self._correlation), expected, answered=has_answer)
+        link.request(framed(asked, self._correlation, self._settings.client_id), expected, answered=has_answer)
 
     # ---------------------------------------------------------------- lifecycle of a connection
     def _versions(self, link: Link, payload: memoryview) -> None:
-        code, versions = api_versions_response(payload)
-        for api, version in self._needs.items():
+        code, ranges = response(API_VERSIONS, payload)
+        versions = {api: (lowest, highest) for api, lowest, highest in ranges}
+        for api, version, *_ in self._needs:
             lowest, highest = versions.get(api, (0, -1))
             if code or not lowest <= version <= highest:
                 raise UnsupportedVersionException(
@@ -200,12 +199,9 @@ class ProducerConnections:
         if self._credentials is None:
             link.usable = True
         else:
-            self._logins[link] = Login(link, self._credentials, self._settings.client_id, self.ask, self._clock)
-            self._begin_login(link)
+            self._logins[link] = Login(link, self._credentials, self.ask, self._clock)
+            self._logins[link].begin()
         self._failures.pop(link.address, None)
-
-    def _begin_login(self, link: Link) -> None:
-        self._logins[link].begin()
 
     def _note_failure(self, address: BrokerEndpoint, error: KafkaException) -> None:
         failed = self._failures.get(address, (0, 0.0))[0]
@@ -254,7 +250,7 @@ class ProducerConnections:
         for link, login in list(self._logins.items()):
             if now >= login.begin_at:
                 try:
-                    self._begin_login(link)
+                    login.begin()
                 except AuthenticationException as error:
                     self.fail(link, error)
         if self._settings.idle:
@@ -321,8 +317,6 @@ class ProducerConnections:
             return
 
 
-T = TypeVar("T")
-
 _PAUSE_S: Final = 0.05
 
 
@@ -333,12 +327,11 @@ class Conversation:
         self,
         settings: ColumnSettings,
         name: str,
-        needs: Mapping[Api, int],
+        needs: Iterable[Message],
         timeout_s: float,
         seldom: SeldomLog,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._client_id = settings.client_id
         self._clock = clock
         self._deadline = clock() + timeout_s
         self._timeout_s = timeout_s
@@ -353,26 +346,28 @@ class Conversation:
         self._deadline = max(self._deadline, self._clock() + seconds)
 
     def ask(
-        self, to: BrokerEndpoint | None, make: Callable[[int, str], bytes], read: Callable[[memoryview], T], what: str
-    ) -> T:
+        self, to: BrokerEndpoint | None, asked: Request, what: str, read: Callable[[memoryview], Any] | None = None
+    ) -> Any:
         """Sends a request to a broker and waits for the answer; repeats it if the connection is lost.
 
         Args:
             to: The broker; None for any.
+            asked: The request.
+            what: The request, for messages.
+            read: Reads the answer; None for the values of its fields.
 
         Raises:
+            KafkaRetriableException: There is no answer in time.
             KafkaException: The broker does not support such requests, or refuses the login.
         """
-        found: list[T] = []
+        found: list[Any] = []
+
+        def answered(payload: memoryview) -> None:
+            found.append(response(asked.message, payload) if read is None else read(payload))
+
         while not found:
-            link = self._link(to, what)
             lost: list[object] = []
-            self._connections.ask(
-                link,
-                lambda number: [make(number, self._client_id)],
-                lambda payload: found.append(read(payload)),
-                lost.append,
-            )
+            self._connections.ask(self._link(to, what), asked, answered, lost.append)
             while not found and not lost:
                 self._wait(what)
         return found[0]

@@ -21,7 +21,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Generic, Protocol, TypeVar
@@ -30,10 +30,11 @@ from penstock.errors import ConfigException, KafkaException, SaslAuthenticationE
 from penstock.kafka.network.sasl import BearerLogin, Exchange, Mechanism, mechanism_of
 from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.protocol import (
-    sasl_authenticate_request,
-    sasl_authenticate_response,
-    sasl_handshake_request,
-    sasl_handshake_response,
+    SASL_AUTHENTICATE,
+    SASL_HANDSHAKE,
+    Request,
+    request,
+    response,
 )
 from penstock.kafka.settings.security import KerberosSettings, SaslSettings, TokenSettings
 from penstock.telemetry.logs import SeldomLog
@@ -440,13 +441,8 @@ def _base64(data: bytes) -> str:
 _AGAIN: Final = (0.85, 0.95)
 
 
-class Ask(Protocol):
-    """Sends a request over a connection and passes on its answer."""
-
-    def __call__(
-        self, link: Link, make: Callable[[int], Sequence[bytes | memoryview]], answered: Callable[[memoryview], None]
-    ) -> None:
-        """Sends the request that ``make`` returns for a correlation id, and passes the response to ``answered``."""
+#: Sends a request over a connection, and passes on its answer.
+Ask = Callable[[Link, Request, Callable[[memoryview], None]], None]
 
 
 class Login:
@@ -456,12 +452,9 @@ class Login:
         begin_at: When the next login begins (monotonic seconds): at once for the first, later before the session ends.
     """
 
-    def __init__(
-        self, link: Link, credentials: Credentials, client_id: str, ask: Ask, clock: Callable[[], float]
-    ) -> None:
+    def __init__(self, link: Link, credentials: Credentials, ask: Ask, clock: Callable[[], float]) -> None:
         self._link = link
         self._credentials = credentials
-        self._client_id = client_id
         self._ask = ask
         self._clock = clock
         self.begin_at = float("-inf")
@@ -480,19 +473,15 @@ class Login:
         exchange = Exchange(mechanism, self._link.address)
 
         def agreed(payload: memoryview) -> None:
-            self._say(exchange, exchange.agreed(*sasl_handshake_response(payload)))
+            self._say(exchange, exchange.agreed(*response(SASL_HANDSHAKE, payload)))
 
-        self._ask(
-            self._link,
-            lambda number: [sasl_handshake_request(number, self._client_id, mechanism.name)],
-            agreed,
-        )
+        self._ask(self._link, request(SASL_HANDSHAKE, mechanism.name), agreed)
 
     def _say(self, exchange: Exchange, said: bytes) -> None:
         def answered(payload: memoryview) -> None:
-            answer = sasl_authenticate_response(payload)
+            *answer, lifetime_ms = response(SASL_AUTHENTICATE, payload)
             try:
-                more = exchange.answered(answer.error_code, answer.error_message, answer.said)
+                more = exchange.answered(*answer)
             except SaslAuthenticationException as error:
                 if isinstance(exchange.mechanism, BearerLogin) and exchange.mechanism.is_expired:
                     # The next attempt fetches another token.
@@ -502,7 +491,7 @@ class Login:
                 self._say(exchange, more)
                 return
             self._link.usable = True
-            if answer.lifetime_ms > 0:
-                self.begin_at = self._clock() + answer.lifetime_ms / 1000 * random.uniform(*_AGAIN)
+            if lifetime_ms > 0:
+                self.begin_at = self._clock() + lifetime_ms / 1000 * random.uniform(*_AGAIN)
 
-        self._ask(self._link, lambda number: [sasl_authenticate_request(number, self._client_id, said)], answered)
+        self._ask(self._link, request(SASL_AUTHENTICATE, said), answered)

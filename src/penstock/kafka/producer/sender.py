@@ -27,17 +27,17 @@ from penstock.kafka.producer.accumulator import Owner, ProducerId, RecordAccumul
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.transaction import NEEDS, Coordinator, Transaction
 from penstock.kafka.protocol import (
-    VERSIONS,
-    Api,
+    INIT_PRODUCER_ID,
+    PRODUCE,
     MalformedResponse,
     PartitionAnswer,
     PartitionRecords,
-    init_producer_id_request,
-    init_producer_id_response,
     metadata_request,
     metadata_response,
     produce_request,
     produce_response,
+    request,
+    response,
 )
 from penstock.kafka.settings.producer import ColumnSettings
 
@@ -45,6 +45,8 @@ logger = logging.getLogger(__name__)
 
 #: The interval in which waiting batches are checked, if no event announces anything.
 _LOOK_S: Final = 1.0
+#: Only transactions use it, but a broker rejects values that are not positive, or above its transaction.max.timeout.ms.
+_TRANSACTION_TIMEOUT_MS: Final = 60_000
 
 
 class Sender:
@@ -72,7 +74,7 @@ class Sender:
         self._state = state
         self._clock = clock
         self._failure: ErrorKind | None = None
-        needs = {Api.PRODUCE: VERSIONS[Api.PRODUCE], **(NEEDS if settings.transactional_id else {})}
+        needs = (PRODUCE, *(NEEDS if settings.transactional_id else ()))
         self._connections = ProducerConnections(settings, name, needs, clock, self._dropped)
         self.transaction: Transaction | None = None
         self._coordinator: Coordinator | None = None
@@ -84,7 +86,6 @@ class Sender:
                 self.transaction,
                 self._connections,
                 own,
-                settings.client_id,
                 settings.transaction_timeout,
                 state,
                 clock,
@@ -169,21 +170,14 @@ class Sender:
         link = self._connections.any(now, self.view.brokers)
         if link is None:
             return
-        client_id = self._settings.client_id
         if asks_cluster:
             with self._state:
                 topics = self.view.question(now)
-            self._connections.ask(
-                link, lambda number: [metadata_request(number, client_id, topics)], self._told, self._question_lost
-            )
+            self._connections.ask(link, metadata_request(topics), self._told, self._question_lost)
         if asks_identity:
             self._producer_id.asked()
-            self._connections.ask(
-                link,
-                lambda number: [init_producer_id_request(number, client_id)],
-                self._identified,
-                self._identity_lost,
-            )
+            asked = request(INIT_PRODUCER_ID, None, _TRANSACTION_TIMEOUT_MS)
+            self._connections.ask(link, asked, self._identified, self._identity_lost)
 
     def _told(self, payload: memoryview) -> None:
         now = self._clock()
@@ -211,11 +205,11 @@ class Sender:
 
     def _identified(self, payload: memoryview) -> None:
         self._producer_id.heard()
-        answer = init_producer_id_response(payload)
-        if answer.error_code == 0:
-            self._producer_id.take(answer.producer_id, answer.producer_epoch)
+        _, code, producer_id, epoch = response(INIT_PRODUCER_ID, payload)
+        if code == 0:
+            self._producer_id.take(producer_id, epoch)
             return
-        kind = error_of(answer.error_code)
+        kind = error_of(code)
         self._producer_id.pause(self._clock())
         if kind.retriable:
             self._connections.warn(kind.name, " gets no producer id yet: %s", kind.text)
@@ -300,9 +294,7 @@ class Sender:
         has_answer = settings.acks != 0
         self._connections.ask(
             link,
-            lambda number: produce_request(
-                number,
-                settings.client_id,
+            produce_request(
                 timeout_ms=round(settings.request_timeout * 1000),
                 records=records,
                 acks=settings.acks,

@@ -23,8 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
-from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from penstock.errors import (
     CommitOutcomeUnknownException,
@@ -38,18 +37,17 @@ from penstock.kafka.cluster_view import ErrorKind, error_of
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.protocol import (
-    INIT_PRODUCER_ID_VERSION,
-    VERSIONS,
-    Api,
+    ADD_PARTITIONS,
+    END_TRANSACTION,
+    FIND_COORDINATOR,
+    INIT_TRANSACTIONS,
     BrokerEndpoint,
-    add_partitions_request,
-    add_partitions_response,
-    end_transaction_request,
-    end_transaction_response,
+    Place,
+    by_place,
+    by_topic,
     find_coordinator_request,
-    find_coordinator_response,
-    init_transactions_request,
-    init_transactions_response,
+    request,
+    response,
 )
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
@@ -69,8 +67,6 @@ _ABORTABLE: Final = 120
 _FENCED: Final = frozenset({47, 90})
 #: Errors after which the transaction can be aborted, and another one begun.
 _TO_BE_ABORTED: Final = frozenset({29, 48, _INVALID_MAPPING, _ABORTABLE})
-
-Place = tuple[str, int]
 
 
 class TransactionPhase(Enum):
@@ -450,14 +446,7 @@ class Transaction:
             )
 
 
-NEEDS: Final[Mapping[Api, int]] = MappingProxyType(
-    {
-        Api.FIND_COORDINATOR: VERSIONS[Api.FIND_COORDINATOR],
-        Api.INIT_PRODUCER_ID: INIT_PRODUCER_ID_VERSION,
-        Api.ADD_PARTITIONS_TO_TXN: VERSIONS[Api.ADD_PARTITIONS_TO_TXN],
-        Api.END_TXN: VERSIONS[Api.END_TXN],
-    }
-)
+NEEDS: Final = (FIND_COORDINATOR, INIT_TRANSACTIONS, ADD_PARTITIONS, END_TRANSACTION)
 
 
 class Coordinator:
@@ -468,7 +457,6 @@ class Coordinator:
         transaction: Transaction,
         connections: ProducerConnections,
         transactional_id: str,
-        client_id: str,
         timeout_s: float,
         state: threading.Condition,
         clock: Callable[[], float],
@@ -476,7 +464,6 @@ class Coordinator:
         self._transaction = transaction
         self._connections = connections
         self._id = transactional_id
-        self._client_id = client_id
         self._timeout_ms = round(timeout_s * 1000)
         self._state = state
         self._clock = clock
@@ -504,41 +491,34 @@ class Coordinator:
             self._transaction.has_coordinator = False
 
     def _ask(self, link: Link, question: Question) -> None:
-        client_id, own = self._client_id, self._id
+        transaction, own = self._transaction, self._id
+        answered: Callable[[list[Any], float], None]
+        match question:
+            case FindCoordinator():
+                asked = find_coordinator_request(own)
+                answered = self._found
+            case Initialize(identity):
+                asked = request(INIT_TRANSACTIONS, own, self._timeout_ms, *identity)
+                answered = lambda found, now: transaction.initialized(found[1], (found[2], found[3]), now)  # noqa: E731
+            case AddPartitions(identity, places):
+                asked = request(ADD_PARTITIONS, own, *identity, by_topic(places))
+                answered = lambda found, now: transaction.added(by_place(found[1]), now)  # noqa: E731
+            case TransactionEnd(identity, commit):
+                asked = request(END_TRANSACTION, own, *identity, commit)
+                answered = lambda found, now: transaction.ended(found[1], now)  # noqa: E731
 
-        def make(number: int) -> Sequence[bytes]:
-            match question:
-                case FindCoordinator():
-                    return [find_coordinator_request(number, client_id, own)]
-                case Initialize(identity):
-                    return [init_transactions_request(number, client_id, own, self._timeout_ms, identity)]
-                case AddPartitions(identity, places):
-                    return [add_partitions_request(number, client_id, own, identity, places)]
-                case _:
-                    return [end_transaction_request(number, client_id, own, question.identity, question.commit)]
+        def take(payload: memoryview) -> None:
+            found = response(asked.message, payload)
+            if not isinstance(question, AddPartitions):
+                self._tell(found[1])
+            self._change(lambda: answered(found, self._clock()))
 
-        def answered(payload: memoryview) -> None:
-            now = self._clock()
-            match question:
-                case FindCoordinator():
-                    found = find_coordinator_response(payload)
-                    self._address = found.address
-                    self._tell(found.error_code)
-                    self._change(lambda: self._transaction.found(found.error_code, now))
-                case Initialize():
-                    made = init_transactions_response(payload)
-                    self._tell(made.error_code)
-                    identity = (made.producer_id, made.producer_epoch)
-                    self._change(lambda: self._transaction.initialized(made.error_code, identity, now))
-                case AddPartitions():
-                    codes = add_partitions_response(payload)
-                    self._change(lambda: self._transaction.added(codes, now))
-                case _:
-                    code = end_transaction_response(payload)
-                    self._tell(code)
-                    self._change(lambda: self._transaction.ended(code, now))
+        self._connections.ask(link, asked, take, self._lost)
 
-        self._connections.ask(link, make, answered, self._lost)
+    def _found(self, found: list[Any], now: float) -> None:
+        _, code, _, _, host, port = found
+        self._address = BrokerEndpoint(host, port)
+        self._transaction.found(code, now)
 
     def _lost(self, _: LinkLostException) -> None:
         self._change(lambda: self._transaction.lost(self._clock()))
@@ -595,7 +575,7 @@ def fence_producers(
                 timeout = settings.transaction_timeout
                 asked[one] = (
                     transaction,
-                    Coordinator(transaction, connections, one, settings.client_id, timeout, state, clock),
+                    Coordinator(transaction, connections, one, timeout, state, clock),
                 )
             now = clock()
             connections.tend(now)

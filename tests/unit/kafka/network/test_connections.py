@@ -10,7 +10,7 @@ from testkit.brokers.scripted_broker import ScriptedBroker
 
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link
-from penstock.kafka.protocol import Api, BrokerEndpoint
+from penstock.kafka.protocol import PRODUCE, BrokerEndpoint
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
 
@@ -25,7 +25,7 @@ def connections(**own: str) -> ProducerConnections:
     worker = {"bootstrap.servers": str(BOOTSTRAP), "producer.reconnect.backoff.ms": "0"}
     worker |= {f"producer.{name.replace('_', '.')}": text for name, text in own.items()}
     settings = ColumnSettings.of(producer_settings(worker, {}, client_id="c"))
-    return ProducerConnections(settings, "c-0", {Api.PRODUCE: 8}, time.monotonic, nothing)
+    return ProducerConnections(settings, "c-0", (PRODUCE,), time.monotonic, nothing)
 
 
 @pytest.fixture
