@@ -157,7 +157,8 @@ def _bad_name(settings: GroupSettings, detail: str) -> str:
 
 
 def _login(settings: GroupSettings, detail: str) -> str:
-    mechanism = "" if settings.sasl is None else f" with {settings.sasl.mechanism}"
+    sasl = settings.network.sasl
+    mechanism = "" if sasl is None else f" with {sasl.mechanism}"
     return (
         f"a broker refuses the login{mechanism}: {detail}. Check sasl.mechanism, sasl.jaas.config and security.protocol"
     )

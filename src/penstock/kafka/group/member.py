@@ -12,330 +12,106 @@ Source: org.apache.kafka.connect.runtime.distributed.WorkerGroupMember, WorkerCo
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from functools import partial
+from collections import deque
+from collections.abc import Callable
 from typing import Any, Final
 
-from penstock.kafka.group.connections import Access, GroupCalls, GroupLoop, KafkaError, KafkaTimeoutError, error_code
-from penstock.kafka.group.coordinator import GroupCoordinator
-from penstock.kafka.group.events import (
-    INVALID_SESSION_TIMEOUT,
-    GroupEvents,
-    GroupRefusedException,
-    GroupView,
-    RoundJoined,
-    is_definite,
-    refusal,
-)
-from penstock.kafka.group.session import GroupMetrics, Limits, LostReason, MemberState, RejoinBackoff, Standing
+from penstock.kafka.group.events import GroupEvents, GroupView
+from penstock.kafka.group.rounds import GroupLife
+from penstock.kafka.group.session import GroupMetrics, Limits, MemberState, RejoinBackoff, Standing
 from penstock.kafka.group.settings import GroupSettings
-from penstock.telemetry.logs import SeldomLog
-
-_LEAVE_S: Final = 5.0
-_REFUSED_FIRST_S: Final = 1.0
-_REFUSED_MOST_S: Final = 30.0
-_SHORTEST_STEP_MS: Final = 1_000
-
-
-class _OwnerFailedError(Exception):
-    """A callback of the owner in a round has failed."""
-
-
-class GroupLife:
-    """A member from its first join to its end."""
-
-    def __init__(
-        self,
-        settings: GroupSettings,
-        events: GroupEvents,
-        state: MemberState,
-        calls: GroupCalls,
-        access: Access,
-    ) -> None:
-        self.state = state
-        self._settings = settings
-        self._events = events
-        self._calls = calls
-        self._loop = GroupLoop(settings, access, self._connection_refused)
-        self._coordinator = GroupCoordinator(self._loop, settings, self)
-        self._bell = self._loop.bell()
-        network = settings.network
-        self._retry = RejoinBackoff(network.retry_backoff_ms / 1000, network.retry_backoff_max_ms / 1000)
-        self._seldom = SeldomLog(logger)
-        self._patience = RejoinBackoff(_REFUSED_FIRST_S, _REFUSED_MOST_S)
-        self._ended = False
-        self._broken: Exception | None = None
-
-    # --------------------------------------------------------------------------------------------------- from outside
-    def run(self) -> None:
-        """Keeps the membership until ``end`` is called.
-
-        Raises:
-            Exception: An error that only a restart can fix.
-        """
-        for body in (self._be_member, self._watch):
-            self._loop.begin(partial(self._guarded, body))
-        try:
-            while not self._ended:
-                self._loop.turn()
-            if self._broken is not None:
-                raise self._broken
-        finally:
-            self._coordinator.end_heartbeats()
-            self._loop.close(self._coordinator.heartbeats_ended)
-
-    def post(self, call: Callable[[], None]) -> None:
-        """Runs a call on the member's thread. Thread: any."""
-        self._loop.post(call)
-
-    def rejoin(self) -> None:
-        self._coordinator.request_rejoin()
-
-    def wake(self) -> None:
-        self._bell.notify()
-
-    def leave(self, reason: str) -> None:
-        """Leaves the group. The owner is responsible for its work."""
-        self._loop.begin(partial(self._guarded, partial(self._leave, reason, _LEAVE_S)))
-
-    def end(self, reason: str, timeout_s: float) -> None:
-        """Leaves the group; then ``run`` returns."""
-
-        async def ending() -> None:
-            await self._leave(reason, timeout_s)
-            self._ended = True
-
-        self._loop.begin(partial(self._guarded, ending))
-
-    # -------------------------------------------------------------------------------------------------------- joining
-    async def _guarded(self, body: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        try:
-            await body()
-        except Exception as error:
-            self._broken = self._broken or error
-            self._ended = True
-
-    async def _be_member(self) -> None:
-        while True:
-            if not self.state.joins:
-                await self._bell()
-                continue
-            try:
-                if await self._is_in():
-                    await self._bell()
-            except KafkaError as error:
-                await self._loop.pause(await self._pause_after(error))
-            except _OwnerFailedError as error:
-                logger.exception("A round of the group %s has failed here", self._settings.group_id)
-                self.state.counts.round_failed()
-                self.lose(str(error))
-                await self._leave(str(error), _LEAVE_S)
-                await self._loop.pause(self._retry.next_s())
-
-    async def _is_in(self) -> bool:
-        """Joins if needed; True once the member is in the group. Returns soon, so that the loop can find brokers."""
-        step_ms = max(self._settings.heartbeat_interval_ms, _SHORTEST_STEP_MS)
-        if not await self._loop.found_brokers(step_ms):
-            return False
-        if await self._coordinator.ensure_active_group_async(timeout_ms=step_ms):
-            return not self._coordinator.need_rejoin()
-        if self._settings.network.rebootstrap and not self._coordinator.is_reachable():
-            self._loop.find_brokers_anew()
-        return False
-
-    async def _pause_after(self, error: Any) -> float:
-        """Handles a failed attempt; returns the seconds to wait before the next."""
-        if error.retriable:
-            return self._retry.next_s()
-        code = error_code(error)
-        detail = await self._coordinator.session_limits() if code == INVALID_SESSION_TIMEOUT else str(error)
-        self.state.counts.round_failed()
-        refused = refusal(self._settings, code, detail)
-        self._tell_refused(refused)
-        if not is_definite(code):
-            return self._retry.next_s()
-        self.lose(str(refused))
-        return self._patience.next_s()
-
-    def _connection_refused(self, code: str, detail: str) -> float:
-        """Notes that a broker refuses connections; returns the seconds for which not to try it again."""
-        refused = refusal(self._settings, code, detail)
-        if self.state.standing.joined:
-            self._seldom.warning(code, "%s", refused)
-        else:
-            self._tell_refused(refused)
-        return self._patience.next_s()
-
-    def _tell_refused(self, error: GroupRefusedException) -> None:
-        if self.state.refused != error.code:
-            self.state.refused = error.code
-            logger.error("%s", error)
-            self._tell(self._events.refused, error)
-
-    async def _leave(self, reason: str, timeout_s: float) -> None:
-        self.state.standing.leave()
-        await self._coordinator.leave_group(reason, timeout_s)
-        self._publish()
-
-    # -------------------------------------------------------------------------------------------------------- standing
-    async def _watch(self) -> None:
-        standing = self.state.standing
-        while True:
-            now = time.monotonic()
-            reachable = self._coordinator.is_reachable()
-            standing.reached(reachable, now)
-            if standing.joined and not reachable:
-                self._coordinator.reach_out()
-            self._coordinator.still_polled()
-            self._loop.keep_login_fresh()
-            verdict = standing.verdict(now)
-            if verdict is LostReason.NOT_POLLED:
-                await self._put_out()
-            elif verdict is not None:
-                self.lose(verdict.value)
-            self._publish()
-            await self._loop.pause(standing.look_again_s(now))
-
-    async def _put_out(self) -> None:
-        if self.state.unpolled:
-            return
-        self.state.unpolled = True
-        reason = f"{LostReason.NOT_POLLED.value} for {self._settings.rebalance_timeout_ms} ms (rebalance.timeout.ms)"
-        self.lose(reason)
-        await self._leave(reason, _LEAVE_S)
-
-    def lose(self, reason: str) -> None:
-        """See ``RoundCallbacks``: work must stop, if there is any; the member then joins again without it."""
-        if not self.state.standing.joined:
-            return
-        self.state.standing.leave()
-        self.state.counts.lost()
-        self.state.reason = reason
-        self._coordinator.join_afresh()
-        self._publish()
-        logger.warning("The worker is out of the group %s and stops its work: %s", self._settings.group_id, reason)
-        self._tell(self._events.lost, reason)
-
-    # ---------------------------------------------------------------------------------------------------------- rounds
-    def protocols(self) -> Sequence[tuple[str, bytes]]:
-        try:
-            return self._events.metadata()
-        except Exception as error:
-            raise _OwnerFailedError("the worker could not say what it runs") from error
-
-    async def prepared(self, generation: int) -> None:
-        """See ``RoundCallbacks``: waits for the owner up to the rebalance timeout."""
-        try:
-            preparing = self._owner(self._events.before_join, generation)
-            await self._loop.within(preparing, self._settings.rebalance_timeout_ms)
-        except KafkaTimeoutError:
-            logger.warning(
-                "The worker's work has not stopped within %d ms (rebalance.timeout.ms); it joins the group %s anyway",
-                *(self._settings.rebalance_timeout_ms, self._settings.group_id),
-            )
-
-    async def assignments(
-        self,
-        protocol: str,
-        leader: str,
-        members: Mapping[str, bytes],
-        generation: int,
-        beat: Callable[[], Awaitable[None]],
-    ) -> Mapping[str, bytes]:
-        assigning = self._owner(self._events.assign, protocol, leader, members, generation, self.state.last_completed)
-        while True:
-            try:
-                return dict(await self._loop.within(assigning, self._settings.heartbeat_interval_ms))
-            except KafkaTimeoutError:
-                await beat()
-
-    def completed(self, joined: RoundJoined) -> None:
-        if not self.state.joins:
-            return
-        self.state.last_completed = joined.generation
-        now = time.monotonic()
-        self.state.standing.enter(now)
-        self.state.counts.round_ended(now)
-        self.state.refused = ""
-        self._retry.reset()
-        self._patience.reset()
-        self._publish()
-        logger.info(
-            "Joined the group %s as %s: generation %d, protocol %s",
-            *(self._settings.group_id, joined.member_id, joined.generation, joined.protocol),
-        )
-        self._tell(self._events.joined, joined)
-
-    def _owner(self, call: Callable[..., object], *arguments: object) -> Any:
-
-        def calling() -> object:
-            try:
-                return call(*arguments)
-            except Exception as error:
-                raise _OwnerFailedError("the worker could not do its part of the round") from error
-
-        return self._loop.elsewhere(self._calls, calling)
-
-    def _tell(self, call: Callable[..., None], *arguments: object) -> None:
-        """Calls a callback of the owner; an error of the owner is logged and does not end the member."""
-        try:
-            call(*arguments)
-        except Exception:
-            logger.exception("The worker failed to handle an event of its group %s", self._settings.group_id)
-
-    def _publish(self) -> None:
-        self.state.view = self._coordinator.view()
-
-
-_LIBRARY: Final = "kafka"
-#: The beginnings of lines that repeat other lines or only announce a retry.
-_SAID_ELSEWHERE: Final = (
-    "%s: socket disconnected",
-    "%s: Error receiving network data",
-    "Bootstrap failed",
-    "Bootstrap %s not ready",
-    "No node available for metadata refresh",
-)
-
-
-class _Chatter(logging.Handler):
-    """Passes only new messages."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.WARNING)
-        self._seldom = SeldomLog(logging.getLogger("penstock.kafka.group"))
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.levelno >= logging.WARNING and not str(record.msg).startswith(_SAID_ELSEWHERE):
-            self._seldom.warning(cause_of(record), "Group client: %s", record.getMessage())
-
-
-def cause_of(record: logging.LogRecord) -> object:
-    """The cause of a log line: its error, or the kind of line.
-
-    The library reports one lost connection for the socket, the connection, the request and the coordinator, with one
-    error.
-    """
-    errors = [str(one) for one in record.args or () if isinstance(one, BaseException)]
-    return errors[0] if errors else (record.name, record.msg)
-
-
-def tame() -> None:
-    """Sends all further lines of the library in this process through ``_Chatter``."""
-    logger = logging.getLogger(_LIBRARY)
-    if any(isinstance(handler, _Chatter) for handler in logger.handlers):
-        return
-    logger.addHandler(_Chatter())
-    logger.setLevel(logging.WARNING)
-    logger.propagate = False
-
+from penstock.kafka.network.transport import NamePendingException
 
 logger = logging.getLogger("penstock.kafka.group")
 
 _BROKEN_FIRST_S: Final = 0.5
 _BROKEN_MOST_S: Final = 30.0
+
+Ended = Callable[[object, BaseException | None], None]
+
+
+class GroupCalls:
+    """Runs calls one after the other, on threads of this name."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._lock = threading.Lock()
+        self._waiting: deque[tuple[Callable[[], object], Ended]] = deque()
+        self._thread: threading.Thread | None = None
+
+    def submit(self, call: Callable[[], object], ended: Ended) -> None:
+        """Runs a call after all earlier calls have ended.
+
+        Args:
+            call: It may block.
+            ended: Receives the call's result or exception, on the thread of the call.
+        """
+        with self._lock:
+            self._waiting.append((call, ended))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                self._thread.start()
+
+    def close(self, timeout_s: float) -> bool:
+        """Drops calls that have not begun, and waits for a running one; False if that does not end in time."""
+        with self._lock:
+            self._waiting.clear()
+            thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return thread is None or not thread.is_alive()
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                call, ended = self._waiting.popleft()
+            try:
+                result = call()
+            except BaseException as error:
+                ended(None, error)
+            else:
+                ended(result, None)
+
+
+class HostNames:
+    """Looks up hosts on another thread, because a resolver may take seconds and heartbeats go on meanwhile."""
+
+    def __init__(self, calls: GroupCalls, wake: Callable[[], None]) -> None:
+        self._calls = calls
+        self._wake = wake
+        self._found: dict[tuple[str, int], Any] = {}
+
+    def look_up(self, host: str, port: int, **how: Any) -> list[Any]:
+        """The addresses of a host, as ``socket.getaddrinfo`` gives them.
+
+        Raises:
+            NamePendingException: They are not known yet; ``wake`` is called then.
+        """
+        try:
+            return socket.getaddrinfo(host, port, **how, flags=socket.AI_NUMERICHOST)
+        except socket.gaierror:
+            pass
+        place = (host, port)
+        if place not in self._found:
+            self._found[place] = None
+            self._calls.submit(lambda: socket.getaddrinfo(host, port, **how), lambda *ended: self._end(place, ended))
+        if (ended := self._found[place]) is None:
+            raise NamePendingException(f"The host {host} is being looked up")
+        del self._found[place]
+        found, error = ended
+        if error is not None:
+            raise error
+        return list(found)
+
+    def _end(self, place: tuple[str, int], ended: tuple[object, BaseException | None]) -> None:
+        self._found[place] = ended
+        self._wake()
 
 
 class GroupMember:
@@ -344,7 +120,6 @@ class GroupMember:
     def __init__(self, settings: GroupSettings, events: GroupEvents) -> None:
         self._settings = settings
         self._events = events
-        self._access = Access.of(settings)
         limits = Limits(
             settings.heartbeat_interval_ms / 1000,
             settings.session_timeout_ms / 1000,
@@ -352,9 +127,10 @@ class GroupMember:
         )
         self._state = MemberState(Standing(limits, time.monotonic()))
         self._calls = GroupCalls("group-call")
+        self._name_calls = GroupCalls("group-names")
+        self._names = HostNames(self._name_calls, lambda: self._post(lambda life: None))
         self._closing = threading.Event()
-        self._life: GroupLife | None = None
-        self._lock = threading.Lock()
+        self._life = self._new_life()
         self._thread = threading.Thread(target=self._run, name="group-member", daemon=True)
 
     @property
@@ -367,7 +143,6 @@ class GroupMember:
 
     def start(self) -> None:
         """Starts joining. The owner counts as alive after this call."""
-        tame()
         self.polled()
         self._thread.start()
 
@@ -408,33 +183,35 @@ class GroupMember:
         self._closing.set()
         # The rest of the time is for the end of the thread.
         self._post(lambda life: life.end(reason, timeout_s * 0.8))
-        if self._thread.ident is not None:
+        if self._thread.ident is None:
+            self._life.close()
+        else:
             self._thread.join(timeout_s)
-        ended = [part.close(max(0.0, deadline - time.monotonic())) for part in (self._calls, self._access)]
+        ended = [calls.close(max(0.0, deadline - time.monotonic())) for calls in (self._calls, self._name_calls)]
         return all(ended) and not self._thread.is_alive()
 
     def _post(self, call: Callable[[GroupLife], None]) -> None:
-        with self._lock:
-            life = self._life
-        if life is not None:
-            life.post(lambda: call(life))
+        life = self._life
+        life.post(lambda: call(life))
+
+    def _new_life(self) -> GroupLife:
+        return GroupLife(self._settings, self._events, self._state, self._calls.submit, self._names.look_up)
 
     def _run(self) -> None:
         pause = RejoinBackoff(_BROKEN_FIRST_S, _BROKEN_MOST_S)
-        while not self._closing.is_set():
+        while True:
             try:
-                life = GroupLife(self._settings, self._events, self._state, self._calls, self._access)
-                with self._lock:
-                    self._life = life
-                # If it is closed before its loop first runs, this is the only report of its end.
-                if self._closing.is_set():
-                    life.end("the worker stops", 0.0)
-                life.run()
+                self._life.run()
                 return
             except Exception:
                 logger.exception("The client of the group %s broke; another one takes over", self._settings.group_id)
                 self._give_up()
-            self._closing.wait(pause.next_s())
+            if self._closing.wait(pause.next_s()):
+                return
+            self._life = self._new_life()
+            # If it is closed before it first runs, this is the only report of its end.
+            if self._closing.is_set():
+                self._life.end("the worker stops", 0.0)
 
     def _give_up(self) -> None:
         if self._state.standing.joined:

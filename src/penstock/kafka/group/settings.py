@@ -1,9 +1,4 @@
-"""The settings of a member of the workers' group, derived from those of the worker.
-
-Main type: ``GroupSettings``; main function: ``group_settings``. The worker's keys without a prefix apply, as they do to
-its admin client; names, rules and key stores are those of ``penstock.kafka.settings.client``.
-
-Thread: any; apart from reading key stores, everything is pure.
+"""The settings of a member of the workers' group: the worker's keys without a prefix, as for its admin client.
 
 Source: org.apache.kafka.connect.runtime.distributed.DistributedConfig, WorkerGroupMember.
 """
@@ -16,8 +11,8 @@ from typing import Final
 
 from penstock.errors import ConfigException
 from penstock.kafka.settings.client import admin_settings
-from penstock.kafka.settings.security import SaslSettings, TlsSettings
-from penstock.kafka.settings.values import RdValue, items, java_number
+from penstock.kafka.settings.producer import ColumnSettings, own_connections
+from penstock.kafka.settings.values import items, java_number
 
 #: The defaults of a distributed worker that differ from those of Kafka's admin client.
 _DEFAULTS: Final[Mapping[str, str]] = {
@@ -33,33 +28,6 @@ _DEFAULTS: Final[Mapping[str, str]] = {
     "socket.connection.setup.timeout.ms": "10000",
 }
 _GROUP_DEFAULTS: Final = {"session.timeout.ms": 10_000, "rebalance.timeout.ms": 60_000, "heartbeat.interval.ms": 3_000}
-_SETUP_MAX: Final = "socket.connection.setup.timeout.max.ms"
-_NEVER_MS: Final = 2**31 - 1
-
-
-@dataclass(frozen=True, kw_only=True)
-class NetworkSettings:
-    """The network settings for connections to brokers.
-
-    Attributes:
-        send_buffer_bytes, receive_buffer_bytes: The socket buffers; 0 for the system's default.
-        rebootstrap: True to start again from ``bootstrap_servers`` when no known broker responds.
-    """
-
-    bootstrap_servers: tuple[str, ...]
-    request_timeout_ms: int
-    retry_backoff_ms: int
-    retry_backoff_max_ms: int
-    reconnect_backoff_ms: int
-    reconnect_backoff_max_ms: int
-    connection_setup_ms: int
-    connection_setup_max_ms: int
-    connections_max_idle_ms: int
-    metadata_max_age_ms: int
-    send_buffer_bytes: int
-    receive_buffer_bytes: int
-    client_dns_lookup: str
-    rebootstrap: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,8 +36,8 @@ class GroupSettings:
 
     Attributes:
         rebalance_timeout_ms: The time in which members must join a round, and the owner must show that it is alive.
-        tls: The encryption of connections; None without encryption.
-        sasl: The login; None without login.
+        connect_most_s: The timeout of a connection attempt after failures.
+        network: The brokers, the connections to them, and the login.
     """
 
     group_id: str
@@ -77,9 +45,8 @@ class GroupSettings:
     session_timeout_ms: int
     rebalance_timeout_ms: int
     heartbeat_interval_ms: int
-    network: NetworkSettings = field(repr=False)
-    tls: TlsSettings | None = None
-    sasl: SaslSettings | None = None
+    connect_most_s: float
+    network: ColumnSettings = field(repr=False)
 
 
 def group_settings(worker: Mapping[str, str], *, client_id: str) -> GroupSettings:
@@ -103,7 +70,7 @@ def group_settings(worker: Mapping[str, str], *, client_id: str) -> GroupSetting
         faults.append(
             ConfigException("bootstrap.servers", worker.get("bootstrap.servers", ""), "Name a broker, as host:port")
         )
-    setup_max_ms = _milliseconds(worker, _SETUP_MAX, 30_000, faults)
+    connect_most_ms = _milliseconds(worker, "socket.connection.setup.timeout.max.ms", 30_000, faults)
     if faults:
         raise _joined(faults)
     return GroupSettings(
@@ -112,9 +79,8 @@ def group_settings(worker: Mapping[str, str], *, client_id: str) -> GroupSetting
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms,
         heartbeat_interval_ms=heartbeat_ms,
-        network=_network(admin.librdkafka, setup_max_ms),
-        tls=admin.tls,
-        sasl=admin.sasl,
+        connect_most_s=connect_most_ms / 1000,
+        network=own_connections(admin),
     )
 
 
@@ -135,28 +101,3 @@ def _joined(faults: list[ConfigException]) -> ConfigException:
         return faults[0]
     lines = "".join(f"\n  {fault}" for fault in faults)
     return ConfigException(f"{len(faults)} settings of the worker's group cannot be used:{lines}")
-
-
-def _network(given: Mapping[str, RdValue], setup_max_ms: int) -> NetworkSettings:
-    """The values that were checked and converted for an admin client, under its names."""
-
-    def number(name: str, default: int = 0) -> int:
-        return int(given.get(name, default))
-
-    setup_ms = number("socket.connection.setup.timeout.ms")
-    return NetworkSettings(
-        bootstrap_servers=tuple(items(str(given.get("bootstrap.servers", "")))),
-        request_timeout_ms=number("socket.timeout.ms"),
-        retry_backoff_ms=number("retry.backoff.ms"),
-        retry_backoff_max_ms=number("retry.backoff.max.ms"),
-        reconnect_backoff_ms=number("reconnect.backoff.ms"),
-        reconnect_backoff_max_ms=number("reconnect.backoff.max.ms"),
-        connection_setup_ms=setup_ms,
-        connection_setup_max_ms=max(setup_max_ms, setup_ms),
-        connections_max_idle_ms=number("connections.max.idle.ms") or _NEVER_MS,
-        metadata_max_age_ms=number("topic.metadata.refresh.interval.ms"),
-        send_buffer_bytes=number("socket.send.buffer.bytes"),
-        receive_buffer_bytes=number("socket.receive.buffer.bytes"),
-        client_dns_lookup=str(given.get("client.dns.lookup", "use_all_dns_ips")),
-        rebootstrap=given.get("metadata.recovery.strategy", "rebootstrap") == "rebootstrap",
-    )

@@ -14,11 +14,12 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from penstock.errors import AuthenticationException, KafkaException, KafkaRetriableException
 from penstock.kafka.network.credentials import Login, credentials_of
-from penstock.kafka.network.transport import Expected, Link, LinkLostException, TransportSettings
+from penstock.kafka.network.transport import Expected, Link, LinkLostException, NamePendingException, TransportSettings
 from penstock.kafka.protocol import (
     API_VERSIONS,
     BrokerEndpoint,
@@ -47,6 +48,18 @@ def _nobody(_: LinkLostException) -> None:
     pass
 
 
+def transport_settings(settings: ColumnSettings) -> TransportSettings:
+    """The settings of the connections of a client.
+
+    Raises:
+        ConfigException: a key, a certificate or a package cannot be used.
+    """
+    tls = None if settings.tls is None else client_context(settings.tls)
+    return TransportSettings(
+        settings.connect_timeout, tls=tls, send_buffer=settings.send_buffer, receive_buffer=settings.receive_buffer
+    )
+
+
 class ProducerConnections:
     """The connections of one producer.
 
@@ -66,20 +79,20 @@ class ProducerConnections:
         clock: Callable[[], float],
         dropped: Callable[[], None],
         seldom: SeldomLog | None = None,
+        *,
+        owner: str = "",
+        refused: Callable[[KafkaException], float] | None = None,
+        transport: TransportSettings | None = None,
     ) -> None:
         self.fatal: KafkaException | None = None
         self._settings = settings
-        self._name = name
+        self._owner = owner or f"The producer of {name}"
+        self._refused = refused
         self._needs = needs
         self._clock = clock
         self._dropped = dropped
         self._seldom = seldom or SeldomLog(logger)
-        self._transport = TransportSettings(
-            settings.connect_timeout,
-            None if settings.tls is None else client_context(settings.tls),
-            settings.send_buffer,
-            settings.receive_buffer,
-        )
+        self._transport = transport or transport_settings(settings)
         self._credentials = None if settings.sasl is None else credentials_of(settings.sasl, name, self.wake)
         self._bootstrap = settings.bootstrap if not settings.canonical_names else ()
         self._links: dict[BrokerEndpoint, Link] = {}
@@ -112,7 +125,7 @@ class ProducerConnections:
 
     def warn(self, key: object, text: str, *args: object) -> None:
         """Logs a warning about the producer, at most once a minute for each key."""
-        self._seldom.warning(key, "The producer of %s" + text, self._name, *args)
+        self._seldom.warning(key, "%s" + text, self._owner, *args)
 
     # ---------------------------------------------------------------- selection
     def any(self, now: float, known: Mapping[int, BrokerEndpoint]) -> Link | None:
@@ -149,6 +162,11 @@ class ProducerConnections:
         self._bootstrap = tuple(dict.fromkeys(found))
         return self._bootstrap
 
+    def usable(self, address: BrokerEndpoint) -> Link | None:
+        """The connection to a broker, if there is one that can be used."""
+        link = self._links.get(address)
+        return link if link is not None and link.usable else None
+
     def to(self, address: BrokerEndpoint, now: float) -> Link | None:
         """The connection to a broker; starts one if there is none and enough time has passed since it failed."""
         link = self._links.get(address)
@@ -156,8 +174,14 @@ class ProducerConnections:
             return link
         if self.fatal is not None or now < self._failures.get(address, (0, 0.0))[1]:
             return None
+        transport, failed = self._transport, self._failures.get(address, (0, 0.0))[0]
+        if failed and transport.connect_most:
+            within = backoff(transport.connect_within, transport.connect_most, failed)
+            transport = replace(transport, connect_within=within)
         try:
-            link = Link(address, now, self._transport)
+            link = Link(address, now, transport)
+        except NamePendingException:
+            return None
         except LinkLostException as error:
             self._note_failure(address, error)
             return None
@@ -174,6 +198,7 @@ class ProducerConnections:
         lost: Lost = _nobody,
         *,
         has_answer: bool = True,
+        timeout: float | None = None,
     ) -> None:
         """Sends a request over a connection.
 
@@ -182,13 +207,14 @@ class ProducerConnections:
             has_answer: True if the broker answers it.
         """
         self._correlation = (self._correlation + 1) & 0x7FFFFFFF
-        expected = Expected(self._correlation, self._clock() + self._settings.request_timeout, answered, lost)
+        deadline = self._clock() + (self._settings.request_timeout if timeout is None else timeout)
+        expected = Expected(self._correlation, deadline, answered, lost)
         link.request(framed(asked, self._correlation, self._settings.client_id), expected, answered=has_answer)
 
     # ---------------------------------------------------------------- lifecycle of a connection
     def _versions(self, link: Link, payload: memoryview) -> None:
         code, ranges = response(API_VERSIONS, payload)
-        versions = {api: (lowest, highest) for api, lowest, highest in ranges}
+        link.versions = versions = {api: (lowest, highest) for api, lowest, highest in ranges}
         for api, version, *_ in self._needs:
             lowest, highest = versions.get(api, (0, -1))
             if code or not lowest <= version <= highest:
@@ -209,8 +235,8 @@ class ProducerConnections:
         self._failures[address] = (failed + 1, self._clock() + wait * random.uniform(0.8, 1.2))
         self.warn(address, ": %s; the client keeps trying", error)
 
-    def _drop(self, link: Link, error: LinkLostException) -> None:
-        """Drops a lost connection; its requests in flight are sent again."""
+    def drop(self, link: Link, error: LinkLostException) -> None:
+        """Drops a connection; its requests in flight are lost."""
         if self._links.get(link.address) is link:
             del self._links[link.address]
         self._logins.pop(link, None)
@@ -223,20 +249,23 @@ class ProducerConnections:
         """Drops an unusable connection; calls `dropped`, and `lost` of all requests that wait for its answers."""
         idle = not link.under_way and link.usable
         if isinstance(error, AuthenticationException | UnsupportedVersionException):
-            self.fatal = self.fatal or error
-            logger.error("The producer of %s: %s", self._name, error)
+            if self._refused is None:
+                self.fatal = self.fatal or error
+                logger.error("%s: %s", self._owner, error)
+            else:
+                self._failures[link.address] = (0, self._clock() + self._refused(error))
         elif idle:
             # Brokers close unused connections.
-            logger.debug("The producer of %s: %s", self._name, error)
+            logger.debug("%s: %s", self._owner, error)
         else:
             self._note_failure(link.address, error)
-        self._drop(link, error if isinstance(error, LinkLostException) else LinkLostException(str(error)))
+        self.drop(link, error if isinstance(error, LinkLostException) else LinkLostException(str(error)))
         self._dropped()
 
     def close(self) -> None:
         """Ends all connections and notifies all waiting requests."""
         for link in list(self._links.values()):
-            self._drop(link, LinkLostException("The producer was closed"))
+            self.drop(link, LinkLostException("The producer was closed"))
         self._selector.close()
         with self._waking:
             self._waker.close()
@@ -256,7 +285,7 @@ class ProducerConnections:
         if self._settings.idle:
             for link in list(self._links.values()):
                 if link.usable and not link.under_way and now - link.used_at > self._settings.idle:
-                    self._drop(link, LinkLostException("It was not used"))
+                    self.drop(link, LinkLostException("It was not used"))
 
     def times(self, tried: float, *, waiting: bool) -> list[float]:
         """The times of the next work that no event announces.

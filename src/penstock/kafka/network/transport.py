@@ -17,11 +17,11 @@ import socket
 import ssl
 import struct
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, auto
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from penstock.errors import KafkaRetriableException, SslAuthenticationException
 from penstock.kafka.protocol import BrokerEndpoint, MalformedResponse, correlation_of
@@ -53,20 +53,33 @@ class LinkLostException(KafkaRetriableException):
     """A connection could not be made, or was lost, or its broker does not answer in time."""
 
 
+class NamePendingException(LinkLostException):
+    """A connection cannot be made yet, because its broker's name is being looked up."""
+
+
+Lookup = Callable[..., list[Any]]
+
+
 @dataclass(frozen=True)
 class TransportSettings:
     """The settings of connections.
 
     Attributes:
         connect_within: The timeout for connecting to one address, and then for the handshake, in seconds each.
+        connect_most: It is doubled after each failure, up to this; 0 if it does not grow.
         tls: The encryption; None for none.
         send_buffer, receive_buffer: The sizes of the system's buffers; 0 for its default.
+        dead_after: The time after which a connection to a dead machine ends, in seconds; 0 for the system's default.
+        lookup: ``socket.getaddrinfo``, or a function with its parameters that does not block.
     """
 
     connect_within: float
+    connect_most: float = 0
     tls: ssl.SSLContext | None = None
     send_buffer: int = 0
     receive_buffer: int = 0
+    dead_after: float = 0
+    lookup: Lookup = socket.getaddrinfo
 
 
 class _State(Enum):
@@ -166,7 +179,7 @@ class Transport:
     # ---------------------------------------------------------------- connecting
     def _connect(self) -> socket.socket:
         try:
-            found = socket.getaddrinfo(self._address.host, self._address.port, type=socket.SOCK_STREAM)
+            found = self._settings.lookup(self._address.host, self._address.port, type=socket.SOCK_STREAM)
         except (OSError, ValueError) as error:
             # ValueError: an invalid name.
             raise LinkLostException(f"The name of the broker {self._address} cannot be resolved: {error}") from error
@@ -186,6 +199,9 @@ class Transport:
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, self._settings.send_buffer)
                 if self._settings.receive_buffer:
                     made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, self._settings.receive_buffer)
+                if self._settings.dead_after:
+                    for name, value in _dead_machine_options(self._settings.dead_after):
+                        made.setsockopt(socket.IPPROTO_TCP, name, value)
                 fault = made.connect_ex(place)
                 if fault in (0, errno.EINPROGRESS):
                     return made
@@ -304,6 +320,17 @@ class Transport:
         return LinkLostException(f"The connection to the broker at {self._address} was lost: {error}")
 
 
+def _dead_machine_options(seconds: float) -> list[tuple[int, int]]:
+    """The options of TCP that end a connection to a dead machine in time, even while an answer takes long."""
+    probe = max(1, int(seconds / 4))
+    return [
+        (socket.TCP_KEEPIDLE, probe),
+        (socket.TCP_KEEPINTVL, probe),
+        (socket.TCP_KEEPCNT, 3),
+        (socket.TCP_USER_TIMEOUT, int(seconds * 1000)),
+    ]
+
+
 def _is_refusal(error: ssl.SSLError) -> bool:
     return any(word in (error.reason or "") for word in _REFUSALS)
 
@@ -359,12 +386,14 @@ class Link:
 
     Attributes:
         usable: Set by the owner once it knows that the broker can be used.
+        versions: The lowest and highest version of each request that the broker takes, by API key.
         used_at: The time of the last request or answer (monotonic seconds).
     """
 
     def __init__(self, address: BrokerEndpoint, now: float, settings: TransportSettings) -> None:
         self.address = address
         self.usable = False
+        self.versions: Mapping[int, tuple[int, int]] = {}
         self.used_at = now
         self._made = now
         self._transport = Transport(address, now, settings)

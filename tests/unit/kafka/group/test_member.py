@@ -6,21 +6,23 @@ import socket
 import threading
 import time
 from collections import defaultdict, deque
+from collections.abc import Callable
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
+import confluent_kafka as ck
 import pytest
-from kafka import errors
-from kafka.future import Future
-from kafka.net.compat import KafkaNetClient
 from testkit.brokers.group_owner import GroupOwner, run_member, say_back
 from testkit.waiting import await_true
 
-from penstock.kafka.group import connections
-from penstock.kafka.group import member as life
-from penstock.kafka.group.member import GroupLife, GroupMember
+from penstock.kafka import protocol
+from penstock.kafka.group import rounds
+from penstock.kafka.group.member import GroupMember
+from penstock.kafka.group.rounds import GroupLife
 from penstock.kafka.group.settings import group_settings
+from penstock.kafka.network.transport import _dead_machine_options
+from penstock.kafka.protocol import Message
 
 WORKER = {
     "bootstrap.servers": "127.0.0.1:1",
@@ -31,8 +33,13 @@ WORKER = {
     "retry.backoff.ms": "10",
     "retry.backoff.max.ms": "50",
 }
-ERRORS = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.BrokerResponseError)]
-CODES: dict[str, int] = {vars(one)["message"]: vars(one)["errno"] for one in ERRORS if "errno" in vars(one)}
+CODES = {"": 0, **{ck.KafkaError(code).name(): code for code in range(-1, 100) if code}}
+#: The fields of each request that the tests look at.
+FIELDS = {
+    "JoinGroup": ("group", "session", "rebalance", "member_id", "instance", "type", "protocols", "reason"),
+    "SyncGroup": ("group", "generation", "member_id", "instance", "assignments"),
+    "LeaveGroup": ("group", "members"),
+}
 
 
 class Broker:
@@ -41,7 +48,7 @@ class Broker:
     Attributes:
         requests: Kind and content of what was asked.
         reachable: Whether a connection stands.
-        next: Answers to come, by kind: an error by name, an exception, None for later, or a function of the request.
+        next: Answers to come, by kind: an error by name, None for later, or a function of the request.
         pending: Requests that are to be answered later, and what waits for the answer.
     """
 
@@ -49,34 +56,33 @@ class Broker:
         self.requests: list[tuple[str, Any]] = []
         self.reachable = True
         self.next: defaultdict[str, deque[Any]] = defaultdict(deque)
-        self.pending: list[tuple[Any, Future]] = []
+        self.pending: list[tuple[Any, Callable[[Any], None]]] = []
         self.generation = 0
         self.members = 0
 
-    def send(self, request: Any, node_id: Any = None, request_timeout_ms: float | None = None) -> Future:
-        kind = type(request).__name__.removesuffix("Request")
-        self.requests.append((kind, request))
+    def send(self, request: Any, answered: Callable[[Any], None], lost: Callable[[Any], None]) -> None:
+        kind = request.message.api.name.title().replace("_", "")
+        names = FIELDS.get(kind, ())
+        asked = SimpleNamespace(**dict(zip(names, request.values, strict=False)))
+        self.requests.append((kind, asked))
         answer = self.next[kind].popleft() if self.next[kind] else ""
-        future = Future()
         if answer is None:
-            self.pending.append((request, future))
-            return future
-        if callable(answer):
-            answer = answer(request)
-        if not self.reachable:
-            answer = errors.NodeNotReadyError("nobody is there")
-        if isinstance(answer, Exception):
-            return future.failure(answer)
-        content = getattr(self, kind)(request, answer) if not isinstance(answer, SimpleNamespace) else answer
-        return future.success(content)
+            self.pending.append((asked, answered))
+        elif callable(answer):
+            answered(answer(asked))
+        else:
+            answered(getattr(self, kind)(asked, answer))
 
     def asked(self, kind: str) -> list[Any]:
         return [request for one, request in self.requests if one == kind]
 
-    def FindCoordinator(self, request: Any, error: str) -> SimpleNamespace:
-        return SimpleNamespace(error_code=CODES.get(error, 0), coordinators=[], node_id=1, host="broker", port=9)
+    def Metadata(self, request: Any, error: str) -> list[Any]:
+        return []
 
-    def JoinGroup(self, request: Any, error: str) -> SimpleNamespace:
+    def FindCoordinator(self, request: Any, error: str) -> list[Any]:
+        return [0, CODES[error], None, 1, "broker", 9]
+
+    def JoinGroup(self, request: Any, error: str) -> list[Any]:
         member = request.member_id
         if not member:
             self.members += 1
@@ -84,41 +90,76 @@ class Broker:
         if not error:
             self.generation += 1
         name, metadata = request.protocols[0]
-        return SimpleNamespace(
-            error_code=CODES.get(error, 0),
-            generation_id=self.generation,
-            protocol_type="connect",
-            protocol_name=name,
-            leader=member,
-            member_id=member,
-            members=[SimpleNamespace(member_id=member, metadata=metadata)],
-        )
+        return [0, CODES[error], self.generation, "connect", name, member, member, [[member, None, metadata]]]
 
-    def SyncGroup(self, request: Any, error: str) -> SimpleNamespace:
-        assignment = dict(request.assignments).get(request.member_id, b"")
-        return SimpleNamespace(
-            error_code=CODES.get(error, 0),
-            protocol_type="connect",
-            protocol_name=request.protocol_name,
-            assignment=assignment,
-        )
+    def SyncGroup(self, request: Any, error: str) -> list[Any]:
+        return [0, CODES[error], dict(request.assignments).get(request.member_id, b"")]
 
-    def Heartbeat(self, request: Any, error: str) -> SimpleNamespace:
-        return SimpleNamespace(error_code=CODES.get(error, 0))
+    def Heartbeat(self, request: Any, error: str) -> list[Any]:
+        return [0, CODES[error]]
 
-    def LeaveGroup(self, request: Any, error: str) -> SimpleNamespace:
-        return SimpleNamespace(error_code=CODES.get(error, 0), members=[])
+    def LeaveGroup(self, request: Any, error: str) -> list[Any]:
+        return [0, CODES[error], []]
+
+
+class PlayedConnections:
+    """Connections to that broker: an answer comes with the next wait."""
+
+    def __init__(self, broker: Broker) -> None:
+        self.broker = broker
+        self.link = SimpleNamespace(versions=dict.fromkeys(range(50), (0, 99)))
+        self.answers: deque[Callable[[], None]] = deque()
+        self.woken = threading.Event()
+
+    def usable(self, address: Any) -> Any:
+        return self.link if self.broker.reachable else None
+
+    def to(self, address: Any, now: float) -> Any:
+        return self.usable(address)
+
+    def any(self, now: float, known: Any) -> Any:
+        return self.usable(None)
+
+    def ask(self, link: Any, asked: Any, answered: Any, lost: Any = None, *, timeout: float = 0) -> None:
+        self.answers.append(lambda: self.broker.send(asked, answered, lost))
+
+    def tend(self, now: float) -> None:
+        pass
+
+    def times(self, now: float, *, waiting: bool) -> list[float]:
+        return []
+
+    def wait(self, timeout: float) -> None:
+        if self.answers:
+            self.answers.popleft()()
+        else:
+            self.woken.wait(max(0, min(timeout, 0.02)))
+            self.woken.clear()
+
+    def wake(self) -> None:
+        self.woken.set()
+
+    def drop(self, link: Any, error: Any) -> None:
+        self.broker.pending.clear()
+
+    def close(self) -> None:
+        pass
 
 
 @pytest.fixture
 def played(monkeypatch: pytest.MonkeyPatch) -> Broker:
     """The broker that members in this test talk to."""
     broker = Broker()
-    monkeypatch.setattr(connections.GroupConnections, "send", lambda _, request, **how: broker.send(request, **how))
-    monkeypatch.setattr(connections.GroupConnections, "bootstrap_async", lambda _: Future().success(True))
-    monkeypatch.setattr(KafkaNetClient, "least_loaded_node", lambda _: 0)
-    monkeypatch.setattr(KafkaNetClient, "maybe_connect", lambda *_: None)
-    monkeypatch.setattr(KafkaNetClient, "connected", lambda *_: broker.reachable)
+
+    def request(message: Message, *values: Any) -> SimpleNamespace:
+        return SimpleNamespace(message=message, values=values)
+
+    monkeypatch.setattr(rounds, "ProducerConnections", lambda *_, **__: PlayedConnections(broker))
+    monkeypatch.setattr(rounds, "request", request)
+    monkeypatch.setattr(rounds, "metadata_request", lambda topics: request(protocol.METADATA, topics))
+    monkeypatch.setattr(rounds, "metadata_response", lambda _: SimpleNamespace(brokers={}))
+    monkeypatch.setattr(rounds, "find_group_coordinator_request", lambda one: request(protocol.FIND_COORDINATOR, one))
+    monkeypatch.setattr(rounds, "response", lambda _, payload: payload)
     return broker
 
 
@@ -180,7 +221,7 @@ def test_a_round_that_fails_for_now_is_tried_again(played: Broker, request_kind:
 
 
 def test_an_assignment_that_comes_after_the_session_is_not_believed_unasked(played: Broker) -> None:
-    def late(request: Any) -> SimpleNamespace:
+    def late(request: Any) -> list[Any]:
         # As for a process that was frozen before it has read the answer.
         threading.Event().wait(0.7)
         played.next["Heartbeat"].append("UNKNOWN_MEMBER_ID")
@@ -208,8 +249,7 @@ def test_work_that_is_lost_during_a_round_is_not_given_back_by_it(played: Broker
         # The broker has got the request after all.
         played.reachable = True
         request, waiting = played.pending[0]
-        assert member._life is not None
-        member._life.post(lambda: waiting.success(played.JoinGroup(request, "")))
+        member._life.post(lambda: waiting(played.JoinGroup(request, "")))
 
         back = owner.wait_joined("without work of 1", after=lost.at)
         assert owner.all("joined")[-2].about.generation == 1
@@ -254,7 +294,7 @@ def test_heartbeats_without_an_answer_end_the_session(played: Broker) -> None:
 def test_a_refusal_is_told_once_and_anew_when_the_member_was_in_between(
     played: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(life, "_REFUSED_FIRST_S", 0.02)
+    monkeypatch.setattr(rounds, "_REFUSED_FIRST_S", 0.02)
     played.next["JoinGroup"].extend(["INVALID_GROUP_ID"] * 2)
     with run_member(WORKER, owner := GroupOwner("one")) as member:
         owner.wait_joined()
@@ -309,7 +349,7 @@ def test_an_owner_that_fails_again_and_again_is_asked_at_growing_intervals(playe
 
 
 def test_a_member_that_is_refused_asks_at_growing_intervals(played: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(life, "_REFUSED_FIRST_S", 0.05)
+    monkeypatch.setattr(rounds, "_REFUSED_FIRST_S", 0.05)
     with run_member(WORKER, owner := GroupOwner("one")) as member:
         owner.wait_joined()
         # What it gives up wakes it; the pause is kept all the same.
@@ -337,18 +377,18 @@ def test_a_life_that_breaks_gives_up_the_work_and_is_followed_by_another(
 ) -> None:
     with run_member(WORKER, owner := GroupOwner("one")):
         owner.wait_joined()
-        sound = GroupLife.protocols
+        sound = GroupLife._protocols
 
         def broken(_: GroupLife) -> Any:
-            monkeypatch.setattr(GroupLife, "protocols", sound)
-            raise AssertionError("a fault of the library")
+            monkeypatch.setattr(GroupLife, "_protocols", sound)
+            raise AssertionError("a fault of the client")
 
-        monkeypatch.setattr(GroupLife, "protocols", broken)
+        monkeypatch.setattr(GroupLife, "_protocols", broken)
         played.next["Heartbeat"].append("REBALANCE_IN_PROGRESS")
         lost = owner.wait("lost")
         assert lost.about == "the client of the group broke"
         assert owner.wait_joined(after=lost.at)
-    assert "a fault of the library" in caplog.text
+    assert "a fault of the client" in caplog.text
 
 
 def test_an_owner_whose_work_does_not_stop_in_time_is_waited_for_no_longer(played: Broker) -> None:
@@ -385,9 +425,7 @@ def test_leaving_says_so_to_the_broker_and_is_no_loss(played: Broker) -> None:
         member.leave("the config topic cannot be read")
         await_true(lambda: not member.view.joined and member.view.member_id == "")
         (request,) = played.asked("LeaveGroup")
-        assert [(one.member_id, one.reason) for one in request.members] == [
-            ("member-1", "the config topic cannot be read")
-        ]
+        assert request.members == [("member-1", None, "the config topic cannot be read")]
         threading.Event().wait(0.3)
         assert kinds(owner).count("joined") == 1
         member.rejoin("it can be read again")
@@ -411,13 +449,10 @@ def test_a_member_that_was_never_started_ends_at_once() -> None:
 
 
 def test_a_connection_to_a_machine_that_has_gone_ends_within_the_session() -> None:
-    settings = group_settings(WORKER | {"session.timeout.ms": "10000", "receive.buffer.bytes": "-1"}, client_id="c")
-    options = {(level, name): value for level, name, value in connections._socket_options(settings.network, 10_000)}
-    probes = [options[socket.IPPROTO_TCP, name] for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)]
-    assert probes[0] + probes[1] * options[socket.IPPROTO_TCP, socket.TCP_KEEPCNT] <= 10
-    assert options[socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT] == 10_000
-    assert options[socket.SOL_SOCKET, socket.SO_SNDBUF] == 131_072
-    assert (socket.SOL_SOCKET, socket.SO_RCVBUF) not in options
+    options = dict(_dead_machine_options(10))
+    probes = [options[name] for name in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL)]
+    assert probes[0] + probes[1] * options[socket.TCP_KEEPCNT] <= 10
+    assert options[socket.TCP_USER_TIMEOUT] == 10_000
 
 
 def test_the_leader_is_asked_with_what_it_needs(played: Broker) -> None:

@@ -1,15 +1,15 @@
-"""Small parts of a group's member: calls that take long, what is logged, what is counted, what refusals say."""
+"""Small parts of a group's member: calls that take long, host names, what is counted, what refusals say."""
 
-import logging
+import socket
 import threading
 
 import pytest
 
-from penstock.kafka.group.connections import GroupCalls
 from penstock.kafka.group.events import refusal
-from penstock.kafka.group.member import tame
+from penstock.kafka.group.member import GroupCalls, HostNames
 from penstock.kafka.group.session import GroupCounts, Timed
 from penstock.kafka.group.settings import group_settings
+from penstock.kafka.network.transport import NamePendingException
 
 SETTINGS = group_settings({"bootstrap.servers": "a:1", "group.id": "workers"}, client_id="c")
 
@@ -63,45 +63,46 @@ def test_a_call_that_does_not_end_is_told_and_those_behind_it_are_dropped():
     assert begun == []
 
 
-# ------------------------------------------------------------------------------------------------------------ the log
-@pytest.fixture
-def lines(caplog):
-    """What reaches the worker's log of the library's."""
-    tame()
-    return lambda: [record.getMessage() for record in caplog.records if record.name == "penstock.kafka.group"]
+# -------------------------------------------------------------------------------------------------------- host names
+def test_a_host_is_looked_up_away_from_who_asks(monkeypatch):
+    woken, hold = threading.Event(), threading.Event()
+    found = [("family", "kind", 0, "", ("192.0.2.1", 1))]
+
+    def resolve(*_, **how):
+        if how.get("flags"):
+            raise socket.gaierror
+        hold.wait(10)
+        return found
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    calls = GroupCalls("names")
+    names = HostNames(calls, woken.set)
+    for _ in range(2):
+        with pytest.raises(NamePendingException):
+            names.look_up("kafka.example.org", 1, type=1)
+    hold.set()
+    assert woken.wait(5)
+    assert names.look_up("kafka.example.org", 1, type=1) == found
+    assert calls.close(5)
 
 
-def test_one_cause_is_one_line_whoever_of_the_library_tells_it(lines):
-    error = ConnectionError("refused at a:1, one cause")
-    logging.getLogger("kafka.net.manager").error("Connection failed: %s", error)
-    logging.getLogger("kafka.net.connection").error("%s: Connection lost: %s", "conn", error)
-    logging.getLogger("kafka.coordinator").error("Error sending %s to node %s [%s]", "Heartbeat", 1, error)
-    assert lines() == ["Group client: Connection failed: refused at a:1, one cause"]
+def test_a_host_that_is_not_found_is_an_error_once_and_looked_up_again_then(monkeypatch):
+    woken = threading.Event()
 
+    def resolve(*_, **how):
+        raise socket.gaierror("Name or service not known")
 
-def test_what_only_says_that_something_is_tried_again_is_left_out(lines):
-    logging.getLogger("kafka.cluster").warning("No node available for metadata refresh - backoff/retry")
-    logging.getLogger("kafka.net.manager").warning("Bootstrap %s not ready; waiting %.2f secs", "b", 0.1)
-    assert lines() == []
-
-
-def test_nothing_below_a_warning_passes_at_any_level(lines):
-    library = logging.getLogger("kafka")
-    library.setLevel(logging.DEBUG)
-    try:
-        # With DEBUG the library writes down the bytes of a login.
-        logging.getLogger("kafka.protocol.parser").debug("%s Send: %r", "node", b"\0me\0secret")
-        logging.getLogger("kafka.net.connection").info("Authenticated as me")
-        assert lines() == []
-    finally:
-        library.setLevel(logging.WARNING)
-
-
-def test_it_is_tamed_once():
-    tame()
-    handlers = list(logging.getLogger("kafka").handlers)
-    tame()
-    assert logging.getLogger("kafka").handlers == handlers
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    calls = GroupCalls("names")
+    names = HostNames(calls, woken.set)
+    with pytest.raises(NamePendingException):
+        names.look_up("kafka.example.org", 1, type=1)
+    assert woken.wait(5)
+    with pytest.raises(OSError, match="not known"):
+        names.look_up("kafka.example.org", 1, type=1)
+    with pytest.raises(NamePendingException):
+        names.look_up("kafka.example.org", 1, type=1)
+    assert calls.close(5)
 
 
 # ------------------------------------------------------------------------------------------------------------ numbers

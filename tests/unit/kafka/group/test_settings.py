@@ -26,15 +26,14 @@ def test_what_is_not_set_is_as_in_java():
         3_000,
     )
     network = found.network
-    assert network.bootstrap_servers == ("a:9092", "b:9093")
-    assert (network.request_timeout_ms, network.metadata_max_age_ms) == (40_000, 300_000)
-    assert (network.retry_backoff_ms, network.retry_backoff_max_ms) == (100, 1_000)
-    assert (network.reconnect_backoff_ms, network.reconnect_backoff_max_ms) == (50, 1_000)
-    assert (network.connection_setup_ms, network.connection_setup_max_ms) == (10_000, 30_000)
-    assert (network.send_buffer_bytes, network.receive_buffer_bytes) == (131_072, 32_768)
-    assert network.connections_max_idle_ms == 540_000
+    assert [str(one) for one in network.bootstrap] == ["a:9092", "b:9093"]
+    assert (network.client_id, network.request_timeout, network.metadata_max_age) == ("connect-h:8083", 40, 300)
+    assert (network.retry_backoff, network.retry_backoff_max) == (0.1, 1)
+    assert (network.reconnect_backoff, network.reconnect_backoff_max) == (0.05, 1)
+    assert (network.connect_timeout, found.connect_most_s, network.idle) == (10, 30, 540)
+    assert (network.send_buffer, network.receive_buffer) == (131_072, 32_768)
     assert network.rebootstrap
-    assert (found.tls, found.sasl) == (None, None)
+    assert (network.tls, network.sasl) == (None, None)
 
 
 def test_the_workers_settings_without_a_prefix_count():
@@ -54,16 +53,14 @@ def test_the_workers_settings_without_a_prefix_count():
     assert (found.session_timeout_ms, found.rebalance_timeout_ms, found.heartbeat_interval_ms) == (6_000, 5_000, 1_000)
     assert found.client_id == "mine"
     network = found.network
-    assert (network.request_timeout_ms, network.reconnect_backoff_max_ms) == (9_000, 2_000)
-    assert (network.connection_setup_max_ms, network.metadata_max_age_ms) == (40_000, 1_000)
-    assert network.connections_max_idle_ms > 10**9
-    assert network.send_buffer_bytes == 0
+    assert (network.client_id, network.request_timeout, network.reconnect_backoff_max) == ("mine", 9, 2)
+    assert (found.connect_most_s, network.metadata_max_age, network.idle, network.send_buffer) == (40, 1, 0, 0)
     assert not network.rebootstrap
 
 
 def test_those_of_connectors_clients_do_not_count():
     found = settings(consumer_session_timeout_ms="1", admin_request_timeout_ms="1", producer_client_id="no")
-    assert (found.session_timeout_ms, found.network.request_timeout_ms) == (10_000, 40_000)
+    assert (found.session_timeout_ms, found.network.request_timeout) == (10_000, 40)
 
 
 def test_stores_and_logins_are_read_and_kept_out_of_texts():
@@ -76,12 +73,13 @@ def test_stores_and_logins_are_read_and_kept_out_of_texts():
         "sasl.jaas.config": 'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" '
         'password="open sesame";',
     }
-    found = group_settings(worker, client_id="c")
+    settings = group_settings(worker, client_id="c")
+    found = settings.network
     assert found.tls is not None
     assert found.sasl is not None
     assert not found.tls.check_name
     assert (found.sasl.username, found.sasl.password) == ("u", "open sesame")
-    assert "open sesame" not in repr(found)
+    assert "open sesame" not in repr(settings) + repr(found)
 
 
 @pytest.mark.parametrize(
