@@ -174,10 +174,8 @@ class TopicAdmin:
         return found
 
     def create_topic(self, topic: TopicSpecification) -> None:
-        """Creates a topic and waits until brokers list it.
-
-        Raises:
-            AlreadyExistsException: it exists; perhaps another client was faster.
+        """Creates a topic and waits until brokers list it. Raises ``AlreadyExistsException`` if it exists; perhaps
+        another client was faster.
         """
         new = ClientTopic(
             topic.name,
@@ -196,10 +194,8 @@ class TopicAdmin:
         self._await_topic(topic.name)
 
     def create_topics(self, topics: Iterable[TopicSpecification]) -> set[str]:
-        """Creates the topics that do not exist; if another client creates one first, that is not an error.
-
-        Returns:
-            The names of the topics that this call created.
+        """Creates the topics that do not exist; if another client creates one first, that is not an error. Returns the
+        names of the topics that this call created.
         """
         made = set()
         for topic in topics:

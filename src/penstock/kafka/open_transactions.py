@@ -300,10 +300,8 @@ class OpenTransactions:
         )
 
     def _end(self, cluster: _Cluster, known: Sequence[OpenTransaction], name: str) -> str | None:
-        """Aborts the hanging transaction of an id in all affected partitions.
-
-        Returns:
-            The reason why it was not aborted; None if it was.
+        """Aborts the hanging transaction of an id in all affected partitions. Returns the reason why it was not
+        aborted; None if it was.
         """
         producer_id = known[0].producer.producer_id
         cluster.extend(LOOK_S)
@@ -398,10 +396,8 @@ class _Cluster:
         return found, refused
 
     def owners(self, producer_ids: Collection[int]) -> dict[int, str]:
-        """The transactional ids that have these producer ids and that the user may see.
-
-        Raises:
-            KafkaRetriableException: A coordinator does not know at the moment.
+        """The transactional ids that have these producer ids and that the user may see. Raises
+        ``KafkaRetriableException`` if a coordinator does not know at the moment.
         """
         found: dict[int, str] = {}
         any_state = ()

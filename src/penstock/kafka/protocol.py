@@ -256,20 +256,20 @@ class _Reader:
 
 
 # ---------------------------------------------------------------------------------------------------------- messages
-class Request(NamedTuple):
+class BrokerRequest(NamedTuple):
     """The fields of a request, in buffers."""
 
     message: Message
     buffers: Sequence[bytes | memoryview]
 
 
-def request(message: Message, *values: Any) -> Request:
+def request(message: Message, *values: Any) -> BrokerRequest:
     """The request with the values of its fields."""
     tags = _NO_TAGS if message.flexible else b""
-    return Request(message, [_encoded(_fields(message.request), values, message.flexible) + tags])
+    return BrokerRequest(message, [_encoded(_fields(message.request), values, message.flexible) + tags])
 
 
-def framed(request: Request, correlation: int, client_id: str) -> list[bytes | memoryview]:
+def framed(request: BrokerRequest, correlation: int, client_id: str) -> list[bytes | memoryview]:
     """The buffers to write: size, header and fields; the buffers of record batches are not copied.
 
     Args:
@@ -363,7 +363,7 @@ class FoundCoordinator(NamedTuple):
     address: BrokerEndpoint
 
 
-def metadata_request(topics: Sequence[str] | None) -> Request:
+def metadata_request(topics: Sequence[str] | None) -> BrokerRequest:
     """Asks for all brokers and for the leaders of some topics. The broker may create topics that do not exist.
 
     Args:
@@ -393,12 +393,12 @@ def metadata_response(payload: memoryview) -> ClusterMetadata:
     )
 
 
-def find_coordinator_request(transactional_id: str) -> Request:
+def find_coordinator_request(transactional_id: str) -> BrokerRequest:
     """Asks which broker coordinates a transactional id."""
     return request(FIND_COORDINATOR, transactional_id, _TRANSACTION)
 
 
-def find_group_coordinator_request(group: str) -> Request:
+def find_group_coordinator_request(group: str) -> BrokerRequest:
     """Asks which broker coordinates a consumer group."""
     return request(FIND_COORDINATOR, group, _GROUP)
 
@@ -441,7 +441,7 @@ class PartitionAnswer(NamedTuple):
 
 def produce_request(
     *, timeout_ms: int, records: Sequence[PartitionRecords], acks: int = -1, transactional_id: str | None = None
-) -> Request:
+) -> BrokerRequest:
     """Sends record batches.
 
     Args:
@@ -469,7 +469,7 @@ def produce_request(
             fields += _PARTITION_RECORDS.pack(batch.partition, nbytes)
             buffers += (bytes(fields), *batch.buffers)
             fields.clear()
-    return Request(PRODUCE, buffers)
+    return BrokerRequest(PRODUCE, buffers)
 
 
 def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:

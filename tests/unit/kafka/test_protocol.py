@@ -107,7 +107,7 @@ class Client:
         return [(one.error_code, one.base_offset) for one in wire.produce_response(self.ask(*request(*batches)))]
 
 
-def framed(correlation: int, request: wire.Request, client_id: str = "c") -> bytes:
+def framed(correlation: int, request: wire.BrokerRequest, client_id: str = "c") -> bytes:
     return b"".join(wire.framed(request, correlation, client_id))
 
 

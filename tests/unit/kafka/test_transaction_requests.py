@@ -73,7 +73,7 @@ ANSWERS: Sequence[tuple[Callable[[memoryview], object], bytes, object]] = (
         ),
     ],
 )  # fmt: skip
-def test_requests_are_what_the_guide_says(made: wire.Request, expected: str) -> None:
+def test_requests_are_what_the_guide_says(made: wire.BrokerRequest, expected: str) -> None:
     assert b"".join(wire.framed(made, 7, "c")).hex() == expected
 
 

@@ -425,10 +425,8 @@ class RecordConsumer:
     # -- Positions ---------------------------------------------------------------------------------------------------
 
     def seek(self, positions: Mapping[TopicPartition, int]) -> int:
-        """Continues from other offsets; partitions that are not assigned are ignored.
-
-        Returns:
-            The epoch of messages that are fetched after this call.
+        """Continues from other offsets; partitions that are not assigned are ignored. Returns the epoch of messages
+        that are fetched after this call.
         """
         self._epoch += 1
         self._positions.update(positions)

@@ -27,45 +27,36 @@ from penstock.api import TopicPartition
 from penstock.kafka.settings.client import CLIENT_LOG
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, WIRE_HEADERS
 
-
-class _Pauses:
-    """The number of threads that have paused the garbage collector, and its state before the first."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._count = 0
-        self._was_enabled = False
-
-    def enter(self) -> None:
-        with self._lock:
-            if self._count == 0:
-                self._was_enabled = gc.isenabled()
-                gc.disable()
-            self._count += 1
-
-    def leave(self) -> None:
-        with self._lock:
-            self._count -= 1
-            if self._count == 0 and self._was_enabled:
-                gc.enable()
-
-
-_pauses = _Pauses()
+_pausing = threading.Lock()
+#: The number of threads that have paused the cycle collector, and whether it ran before the first.
+_paused = 0
+_ran_before = False
 
 
 @contextmanager
 def collector_paused() -> Iterator[None]:
     """Pauses cycle collection in all threads while the block runs; for short blocks only.
 
+    A fetch creates and drops tens of thousands of message objects, none of them in a cycle. Python's cycle collector
+    would walk through all of them many times, which doubles the time of a fetch; reference counting frees them anyway.
+
     >>> with collector_paused():
     ...     gc.isenabled()
     False
     """
-    _pauses.enter()
+    global _paused, _ran_before
+    with _pausing:
+        if not _paused:
+            _ran_before = gc.isenabled()
+            gc.disable()
+        _paused += 1
     try:
         yield
     finally:
-        _pauses.leave()
+        with _pausing:
+            _paused -= 1
+            if not _paused and _ran_before:
+                gc.enable()
 
 
 def to_arrow(messages: Sequence[ck.Message], *, one_partition: bool) -> tuple[pa.Table, dict[TopicPartition, int]]:
@@ -256,10 +247,8 @@ def search_end(first: int, is_readable: Callable[[int], bool | None]) -> int | N
 
 
 def end_of_batch(settings: Mapping[str, object], partition: TopicPartition, first: int) -> int | None:
-    """Finds the offset after an unreadable batch, by reading from later offsets.
-
-    Returns:
-        The offset; None if Kafka did not respond in time.
+    """Finds the offset after an unreadable batch, by reading from later offsets. Returns the offset; None if Kafka did
+    not respond in time.
     """
     own: dict[str, object] = {
         name: value

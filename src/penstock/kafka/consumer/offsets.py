@@ -126,10 +126,8 @@ class StartOffsets:
         self._seldom = seldom
 
     def of(self, partitions: Sequence[TopicPartition]) -> tuple[dict[TopicPartition, int], frozenset[TopicPartition]]:
-        """Returns the start offset of each partition: the committed one, or otherwise by ``auto.offset.reset``.
-
-        Returns:
-            The offset of each partition, and the partitions that begin at their end because the group has no offset.
+        """Returns the start offset of each partition, the committed one or by ``auto.offset.reset``, and the
+        partitions that begin at their end because the group has no offset.
         """
         if not partitions:
             return {}, frozenset()
@@ -265,10 +263,8 @@ class Subscription:
 
     @classmethod
     def of(cls, topics: Iterable[str]) -> Subscription:
-        """Reads these topics, and waits for missing ones.
-
-        Raises:
-            ConfigException: librdkafka would treat a name as a pattern, which it compiles without any limit.
+        """Reads these topics, and waits for missing ones. Raises ``ConfigException`` if librdkafka would treat a name
+        as a pattern, which it compiles without any limit.
         """
         named = tuple(topics)
         for topic in named:

@@ -108,10 +108,8 @@ _AT_ONCE = 100_000
 
 
 def read_values(bootstrap_servers: str, topic: str, count: int, timeout_s: float) -> list[bytes | None]:
-    """The first values of a topic, each partition in order.
-
-    Returns:
-        At most `count` values; fewer at the end of the time limit.
+    """The first values of a topic, each partition in order. Returns at most `count` values; fewer at the end of the
+    time limit.
     """
     consumer = ck.Consumer(
         {

@@ -88,10 +88,8 @@ class HostNames:
         self._found: dict[tuple[str, int], Any] = {}
 
     def look_up(self, host: str, port: int, **how: Any) -> list[Any]:
-        """The addresses of a host, as ``socket.getaddrinfo`` gives them.
-
-        Raises:
-            NamePendingException: They are not known yet; ``wake`` is called then.
+        """The addresses of a host, as ``socket.getaddrinfo`` gives them. Raises ``NamePendingException`` if they are
+        not known yet; ``wake`` is called then.
         """
         try:
             return socket.getaddrinfo(host, port, **how, flags=socket.AI_NUMERICHOST)
@@ -173,11 +171,7 @@ class GroupMember:
         self._post(lambda life: life.leave(reason))
 
     def close(self, timeout_s: float, reason: str = "the worker stops") -> bool:
-        """Leaves the group and ends all threads.
-
-        Returns:
-            True if all threads have ended.
-        """
+        """Leaves the group and ends all threads. Returns True if all threads have ended."""
         deadline = time.monotonic() + timeout_s
         self._state.closing = True
         self._closing.set()

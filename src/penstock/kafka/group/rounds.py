@@ -41,8 +41,8 @@ from penstock.kafka.protocol import (
     METADATA,
     Api,
     BrokerEndpoint,
+    BrokerRequest,
     Message,
-    Request,
     find_group_coordinator_request,
     metadata_request,
     metadata_response,
@@ -168,11 +168,7 @@ class GroupLife:
 
     # --------------------------------------------------------------------------------------------------- from outside
     def run(self) -> None:
-        """Keeps the membership until ``end`` is called.
-
-        Raises:
-            Exception: An error that only a restart can fix.
-        """
+        """Keeps the membership until ``end`` is called. Raises an error that only a restart can fix."""
         try:
             while not self._ended:
                 self._step()
@@ -395,10 +391,8 @@ class GroupLife:
 
     # ----------------------------------------------------------------------------------------------------------- turns
     def _turn(self, until: float = _FOREVER) -> None:
-        """Does what is due, and waits for an event, but not longer than until this time.
-
-        Raises:
-            _LeavesError: The member has to leave its group, and is in a round.
+        """Does what is due, and waits for an event, but not longer than until this time. Raises ``_LeavesError`` if the
+        member has to leave its group, and is in a round.
         """
         while self._posted:
             self._posted.popleft()()
@@ -415,11 +409,7 @@ class GroupLife:
         self._connections.wait(0 if self._posted else min(waits) - time.monotonic())
 
     def _wait_while(self, condition: Callable[[], bool], until: float = _FOREVER) -> None:
-        """Takes turns as long as a condition holds.
-
-        Raises:
-            _AgainError: The time is over.
-        """
+        """Takes turns as long as a condition holds. Raises ``_AgainError`` if the time is over."""
         while condition():
             if time.monotonic() >= until:
                 raise _AgainError("there is no answer in time")
@@ -470,7 +460,7 @@ class GroupLife:
         lowest, highest = (0, -1) if link is None else link.versions.get(message.api, (0, -1))
         return lowest <= message.version <= highest
 
-    def _versioned(self, new: Message, old: Message, values: Sequence[Any], more: str) -> Request:
+    def _versioned(self, new: Message, old: Message, values: Sequence[Any], more: str) -> BrokerRequest:
         """The request in the newer version, which has one more field, or in the older one."""
         return request(new, *values, more) if self._takes(new) else request(old, *values)
 
@@ -506,11 +496,9 @@ class GroupLife:
         self._connections.ask(link, metadata_request([]), known)
         self._connections.ask(link, find_group_coordinator_request(self._settings.group_id), found, lost)
 
-    def _answer(self, asked: Request, timeout_s: float) -> list[Any]:
-        """Asks the coordinator, and takes turns until there is an answer.
-
-        Raises:
-            _AgainError: The connection was lost, or there is no answer in time.
+    def _answer(self, asked: BrokerRequest, timeout_s: float) -> list[Any]:
+        """Asks the coordinator, and takes turns until there is an answer. Raises ``_AgainError`` if the connection was
+        lost, or there is no answer in time.
         """
         found: list[list[Any]] = []
         lost: list[LinkLostException] = []
@@ -529,7 +517,7 @@ class GroupLife:
             raise _AgainError(str(lost[0]))
         return found[0]
 
-    def _in_flight(self, asked: Request) -> list[Any]:
+    def _in_flight(self, asked: BrokerRequest) -> list[Any]:
         """Sends a request that the broker answers when the other members are ready, and returns the answer."""
         standing = self.state.standing
         timeout_s = max(

@@ -23,9 +23,9 @@ from penstock.kafka.network.transport import Expected, Link, LinkLostException, 
 from penstock.kafka.protocol import (
     API_VERSIONS,
     BrokerEndpoint,
+    BrokerRequest,
     MalformedResponse,
     Message,
-    Request,
     UnsupportedVersionException,
     framed,
     request,
@@ -49,10 +49,8 @@ def _nobody(_: LinkLostException) -> None:
 
 
 def transport_settings(settings: ColumnSettings) -> TransportSettings:
-    """The settings of the connections of a client.
-
-    Raises:
-        ConfigException: a key, a certificate or a package cannot be used.
+    """The settings of the connections of a client. Raises ``ConfigException`` if a key, a certificate or a package
+    cannot be used.
     """
     tls = None if settings.tls is None else client_context(settings.tls)
     return TransportSettings(
@@ -193,7 +191,7 @@ class ProducerConnections:
     def ask(
         self,
         link: Link,
-        asked: Request,
+        asked: BrokerRequest,
         answered: Callable[[memoryview], None],
         lost: Lost = _nobody,
         *,
@@ -375,7 +373,11 @@ class Conversation:
         self._deadline = max(self._deadline, self._clock() + seconds)
 
     def ask(
-        self, to: BrokerEndpoint | None, asked: Request, what: str, read: Callable[[memoryview], Any] | None = None
+        self,
+        to: BrokerEndpoint | None,
+        asked: BrokerRequest,
+        what: str,
+        read: Callable[[memoryview], Any] | None = None,
     ) -> Any:
         """Sends a request to a broker and waits for the answer; repeats it if the connection is lost.
 

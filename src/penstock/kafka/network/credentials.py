@@ -32,7 +32,7 @@ from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.protocol import (
     SASL_AUTHENTICATE,
     SASL_HANDSHAKE,
-    Request,
+    BrokerRequest,
     request,
     response,
 )
@@ -122,10 +122,8 @@ class Credentials(Protocol):
     """Makes the mechanism of each login."""
 
     def mechanism(self, host: str) -> Mechanism | None:
-        """The mechanism of a login at a broker; None while it is being prepared, then `wake` is called.
-
-        Raises:
-            SaslAuthenticationException: there are no credentials, and a retry does not help.
+        """The mechanism of a login at a broker; None while it is being prepared, then `wake` is called. Raises
+        ``SaslAuthenticationException`` if there are no credentials, and a retry does not help.
         """
 
     def close(self) -> None:
@@ -298,11 +296,7 @@ class AccessToken:
 
 
 def fetch(settings: TokenSettings, now: float | None = None) -> AccessToken:
-    """Requests a token from the endpoint.
-
-    Raises:
-        TokenException: it returns none, or cannot be reached.
-    """
+    """Requests a token from the endpoint. Raises ``TokenException`` if it returns none, or cannot be reached."""
     now = time.time() if now is None else now
     form = {"grant_type": settings.grant_type}
     headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
@@ -442,7 +436,7 @@ _AGAIN: Final = (0.85, 0.95)
 
 
 #: Sends a request over a connection, and passes on its answer.
-Ask = Callable[[Link, Request, Callable[[memoryview], None]], None]
+Ask = Callable[[Link, BrokerRequest, Callable[[memoryview], None]], None]
 
 
 class Login:
@@ -460,10 +454,8 @@ class Login:
         self.begin_at = float("-inf")
 
     def begin(self) -> None:
-        """Starts the login if the credentials are ready; otherwise call it again.
-
-        Raises:
-            SaslAuthenticationException: there are no credentials.
+        """Starts the login if the credentials are ready; otherwise call it again. Raises
+        ``SaslAuthenticationException`` if there are no credentials.
         """
         mechanism = self._credentials.mechanism(self._link.address.host)
         if mechanism is None:

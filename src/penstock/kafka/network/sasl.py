@@ -196,10 +196,8 @@ class Exchange:
         self._address = address
 
     def agreed(self, error_code: int, offered: Sequence[str]) -> bytes:
-        """Handles the broker's list of mechanisms; returns the first message.
-
-        Raises:
-            SaslAuthenticationException: the client's mechanism is not among them.
+        """Handles the broker's list of mechanisms; returns the first message. Raises ``SaslAuthenticationException`` if
+        the client's mechanism is not among them.
         """
         if error_code == UNSUPPORTED_MECHANISM:
             names = ", ".join(offered) or "none"
@@ -211,10 +209,8 @@ class Exchange:
         return self.mechanism.first()
 
     def answered(self, error_code: int, message: str | None, challenge: bytes) -> bytes | None:
-        """Handles a response of the broker; returns the next message, or None when the login is complete.
-
-        Raises:
-            SaslAuthenticationException: the broker rejects the login, or the client rejects the response.
+        """Handles a response of the broker; returns the next message, or None when the login is complete. Raises
+        ``SaslAuthenticationException`` if the broker rejects the login, or the client rejects the response.
         """
         if error_code:
             raise self._failed(message or f"error {error_code}")

@@ -148,10 +148,8 @@ class Transport:
         return total
 
     def receive(self) -> bytes | None:
-        """Returns the bytes that have arrived, or None if there are none now.
-
-        Raises:
-            SslAuthenticationException: the broker does not accept the client's certificate.
+        """Returns the bytes that have arrived, or None if there are none now. Raises ``SslAuthenticationException`` if
+        the broker does not accept the client's certificate.
         """
         try:
             found = self.socket.recv(_READ_BYTES)

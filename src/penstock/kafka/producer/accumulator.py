@@ -141,11 +141,9 @@ class PartitionQueue(Generic[B]):
         self._settle()
 
     def out_of_sequence(self) -> bool:
-        """Sends the first batch in flight again, because the broker lacks a batch before it.
-
-        Returns:
-            True if that was expected: an earlier batch will be sent again, or was refused. If False, the broker's
-            numbers differ from this queue's, and a new producer id is needed.
+        """Sends the first batch in flight again, because the broker lacks a batch before it. Returns True if that was
+        expected: an earlier batch will be sent again, or was refused. If False, the broker's numbers differ from this
+        queue's, and a new producer id is needed.
         """
         expected = bool(self._again) or self._freed is not None
         self._again.append(self._pop())
@@ -154,10 +152,8 @@ class PartitionQueue(Generic[B]):
 
     def refused(self, instead: Iterable[B] = ()) -> bool:
         """Removes the first batch in flight, which will never be stored; batches without numbers may replace it.
-
-        Returns:
-            True if it may be in Kafka nevertheless, because it was sent before. The next batch with its numbers would
-            look like a duplicate, so a new producer id is needed.
+        Returns True if it may be in Kafka nevertheless, because it was sent before. The next batch with its numbers
+        would look like a duplicate, so a new producer id is needed.
         """
         sent_before = self._repeated > 0
         batch = self._pop()
@@ -185,10 +181,8 @@ class PartitionQueue(Generic[B]):
         self._known = False
 
     def take_out(self, which: Callable[[B], bool] = lambda batch: True) -> tuple[list[B], bool]:
-        """Removes waiting batches, up to the first one for which `which` is false.
-
-        Returns:
-            The batches; and True if one of them may be in Kafka nevertheless, so that a new producer id is needed.
+        """Removes waiting batches, up to the first one for which `which` is false. Returns the batches; and True if one
+        of them may be in Kafka nevertheless, so that a new producer id is needed.
         """
         taken: list[B] = []
         while self._waiting and which(self._waiting[0]):
@@ -305,10 +299,8 @@ class RecordAccumulator:
 
     # ---------------------------------------------------------------- answers, in the order of sending
     def answered(self, piece: PartitionBatch, answer: PartitionAnswer, now: float) -> Retry | None:
-        """Handles the answer for the first record batch in flight to its partition.
-
-        Returns:
-            The kind of retry, if it shall be logged; None if the batch is settled, or waits for an earlier one.
+        """Handles the answer for the first record batch in flight to its partition. Returns the kind of retry, if it
+        shall be logged; None if the batch is settled, or waits for an earlier one.
         """
         queue = self._queues.get(piece.place)
         if queue is None:
@@ -485,11 +477,7 @@ class ProducerId:
         self._ask_at = now + self._pause_s
 
     def follow(self) -> bool:
-        """Takes the current id of the transaction.
-
-        Returns:
-            True if it is a new id, so that sequence numbers restart.
-        """
+        """Takes the current id of the transaction. Returns True if it is a new id, so that sequence numbers restart."""
         if self._transaction is None:
             return False
         with self._state:
@@ -500,10 +488,8 @@ class ProducerId:
         return True
 
     def give_up(self, kind: ErrorKind) -> bool:
-        """Abandons the sequence numbers: a batch may be in Kafka although it counts as lost, or the reverse.
-
-        Returns:
-            True if the producer continues with another id. A transaction fails then; without any id nothing happens.
+        """Abandons the sequence numbers: a batch may be in Kafka although it counts as lost, or the reverse. Returns
+        True if the producer continues with another id. A transaction fails then; without any id nothing happens.
         """
         if self._transaction is not None:
             with self._state:

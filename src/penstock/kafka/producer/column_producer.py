@@ -32,9 +32,9 @@ from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.cluster_view import ErrorKind, error_of
 from penstock.kafka.producer.in_flight import (
     FailedDelivery,
-    InFlightRows,
     PartitionBatch,
     ProducedRows,
+    ProducerClosedException,
     Receipts,
     RecordTooLargeException,
     too_large,
@@ -66,7 +66,7 @@ _END_S: Final = 1.0
 Failure = Callable[[int], FailedDelivery]
 
 
-class ColumnProducer(InFlightRows[ProducedRows]):
+class ColumnProducer:
     """Sends the batches of one task.
 
     Args:
@@ -88,7 +88,15 @@ class ColumnProducer(InFlightRows[ProducedRows]):
         stops_at_failure: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        super().__init__(name)
+        self._name = name
+        #: Protects the rows in flight; ``send`` waits for it.
+        self._state = threading.Condition()
+        self._open: dict[int, ProducedRows] = {}
+        self._bytes = 0
+        self._next_number = 0
+        self._stopped = False
+        self._aborted = False
+        self._ending = False
         self._settings = settings
         self._each_row = each_row
         self._batch_ends = batch_ends
@@ -153,11 +161,20 @@ class ColumnProducer(InFlightRows[ProducedRows]):
                 self._incoming.append((chunk, pieces))
             self._sender.wake()
 
-    def close(self, timeout_s: float) -> bool:
-        """Waits for the rows in flight, abandons the rest, and ends the connections.
+    def wait_delivered(self, timeout_s: float) -> bool:
+        """Waits until nothing is in flight; False if the time is over or `abort` was called."""
+        with self._state:
+            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
 
-        Returns:
-            True if everything was delivered and the producer's thread has ended.
+    def abort(self) -> None:
+        """Abandons everything in flight: a waiting `send` fails, and nothing is reported any more. Does not block."""
+        with self._state:
+            self._aborted = True
+            self._state.notify_all()
+
+    def close(self, timeout_s: float) -> bool:
+        """Waits for the rows in flight, abandons the rest, and ends the connections. Returns True if everything was
+        delivered and the producer's thread has ended.
         """
         delivered = self.wait_delivered(timeout_s)
         self.abort()
@@ -183,6 +200,17 @@ class ColumnProducer(InFlightRows[ProducedRows]):
                 raise self._late("there is no room: the records before are not stored yet")
             self._count_in(chunk)
         return True
+
+    def _check_open(self) -> None:
+        if self._aborted:
+            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
+
+    def _count_in(self, chunk: ProducedRows) -> None:
+        """Counts rows as in flight. The condition is held."""
+        chunk.number = self._next_number
+        self._next_number += 1
+        self._open[chunk.number] = chunk
+        self._bytes += chunk.nbytes
 
     def _is_halted(self) -> bool:
         return self._stopped

@@ -6,11 +6,10 @@ Thread: the thread that sends creates chunks, which then belong to the producer'
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import repeat
-from typing import Generic, Protocol, TypeVar
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -95,59 +94,6 @@ class EachRow:
         places = metadata or {}
         for row in range(first, end):
             self._tell(row, failed.get(row), places.get(row))
-
-
-class SentTogether(Protocol):
-    """Rows that are sent together.
-
-    Attributes:
-        nbytes: The bytes that count as in flight.
-    """
-
-    number: int
-    nbytes: int
-
-
-C = TypeVar("C", bound=SentTogether)
-
-
-class InFlightRows(Generic[C]):
-    """The rows of a task in flight, until they are stored, lost, or abandoned.
-
-    One condition protects everything here; `send` of a producer waits for it. Thread: any.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._state = threading.Condition()
-        self._open: dict[int, C] = {}
-        self._bytes = 0
-        self._next_number = 0
-        self._stopped = False
-        self._aborted = False
-        self._ending = False
-
-    def wait_delivered(self, timeout_s: float) -> bool:
-        """Waits until nothing is in flight; False if the time is over or `abort` was called."""
-        with self._state:
-            return self._state.wait_for(lambda: self._aborted or not self._open, timeout_s) and not self._aborted
-
-    def abort(self) -> None:
-        """Abandons everything in flight: a waiting `send` fails, and nothing is reported any more. Does not block."""
-        with self._state:
-            self._aborted = True
-            self._state.notify_all()
-
-    def _check_open(self) -> None:
-        if self._aborted:
-            raise ProducerClosedException(f"The producer of {self._name} was closed while records were being sent")
-
-    def _count_in(self, chunk: C) -> None:
-        """Counts rows as in flight. The condition is held."""
-        chunk.number = self._next_number
-        self._next_number += 1
-        self._open[chunk.number] = chunk
-        self._bytes += chunk.nbytes
 
 
 def too_large(size: int, setting: str, limit: int | None) -> RecordTooLargeException:

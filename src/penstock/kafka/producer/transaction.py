@@ -228,10 +228,8 @@ class Transaction:
             self._go_to(TransactionPhase.ABORTING if self._added else TransactionPhase.READY)
 
     def check_abort(self) -> None:
-        """Checks that the transaction may be aborted.
-
-        Raises:
-            KafkaException: the producer has ended, or the outcome of a commit is unknown.
+        """Checks that the transaction may be aborted. Raises ``KafkaException`` if the producer has ended, or the
+        outcome of a commit is unknown.
         """
         if self.fatal and self.failure is not None:
             raise self.failure
@@ -551,12 +549,9 @@ def fence_producers(
     name: str = "fencing",
     clock: Callable[[], float] = time.monotonic,
 ) -> dict[str, Fenced]:
-    """Fences the producers that use these transactional ids.
-
-    Returns:
-        For each id a new, unused producer id and epoch; or the reason why it could not be fenced:
-        `TransactionalIdAuthorizationException` if the user has no right to it, `KafkaRetriableException` if the timeout
-        expired.
+    """Fences the producers that use these transactional ids. Returns for each id a new, unused producer id and epoch;
+    or the reason why it could not be fenced: `TransactionalIdAuthorizationException` if the user has no right to it,
+    `KafkaRetriableException` if the timeout expired.
     """
     waiting = deque(dict.fromkeys(transactional_ids))
     found: dict[str, Fenced] = {}
@@ -623,10 +618,8 @@ _TIMEOUT_S: Final = 60.0
 def fence_zombies(
     worker: Mapping[str, str], connector: str, config: Mapping[str, str], ids: Sequence[str]
 ) -> dict[str, KafkaException]:
-    """Fences the producers of a connector with these transactional ids.
-
-    Returns:
-        The error of each id that could not be fenced.
+    """Fences the producers of a connector with these transactional ids. Returns the error of each id that could not be
+    fenced.
     """
     # The connector's producers may use another cluster than the worker's; their ids belong to that cluster.
     client = producer_settings(worker, config, client_id=f"connector-fencing-{connector}")

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -31,7 +29,6 @@ from penstock.kafka.producer.in_flight import FailedDelivery, ProducedRows, Prod
 from penstock.kafka.producer.partitioner import murmur2
 from penstock.kafka.producer.record_batches import ProducerRecord, batch_of
 from penstock.kafka.producer.transaction import Transaction, TransactionPhase
-from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch
 
 
@@ -42,33 +39,12 @@ class TransactionalProducer(ColumnProducer):
         stops_at_failure: True if a failed row makes its transaction fail; if False, the other rows can be committed.
     """
 
-    def __init__(
-        self,
-        settings: ColumnSettings,
-        *,
-        name: str,
-        connector: str = "",
-        task: int | None = None,
-        each_row: bool = False,
-        batch_ends: bool = False,
-        stops_at_failure: bool = False,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        if not settings.transactional_id:
-            raise KafkaException(f"The producer of {name} has no transactional.id")
-        self._id: Final = settings.transactional_id
-        self._failed: FailedDelivery | None = None
-        self._discards = False
-        super().__init__(
-            settings,
-            name=name,
-            connector=connector,
-            task=task,
-            each_row=each_row,
-            batch_ends=batch_ends,
-            stops_at_failure=stops_at_failure,
-            clock=clock,
-        )
+    _failed: FailedDelivery | None = None
+    _discards = False
+
+    @property
+    def _id(self) -> str | None:
+        return self._settings.transactional_id
 
     @property
     def transaction_timeout_s(self) -> float:

@@ -46,25 +46,6 @@ from penstock.kafka.settings.table import (
 )
 from penstock.kafka.settings.values import COMPRESSIONS, Compression, RdValue, items, java_number
 
-__all__ = [
-    "ClientKind",
-    "ClientSettings",
-    "LeftOut",
-    "admin_client_id",
-    "admin_settings",
-    "client_knows",
-    "consumer_settings",
-    "dead_letter_admin_id",
-    "dead_letter_producer_id",
-    "producer_settings",
-    "refused_for_all",
-    "refused_overrides",
-    "sink_consumer_id",
-    "sink_instance_id",
-    "source_producer_id",
-    "translate",
-]
-
 _MAX_INT = str(2**31 - 1)
 
 # Java's defaults, where a client has other defaults. The producer's `batch.size` is an exception: a million bytes make

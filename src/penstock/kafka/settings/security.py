@@ -381,10 +381,8 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
 
 
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
-    """Creates the TLS context of the worker's own connections.
-
-    Raises:
-        ConfigException: OpenSSL rejects a key, a certificate or the cipher suites.
+    """Creates the TLS context of the worker's own connections. Raises ``ConfigException`` if OpenSSL rejects a key, a
+    certificate or the cipher suites.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.options |= ssl.OP_NO_RENEGOTIATION

@@ -14,11 +14,7 @@ _JAVA_RANGES = {"SHORT": 1 << 15, "INT": 1 << 31, "LONG": 1 << 63}
 
 
 def java_number(text: str, java_type: str = "INT") -> int:
-    """Parses a text as Kafka's ConfigDef does.
-
-    Raises:
-        ValueError: not a number, or out of the type's range.
-    """
+    """Parses a text as ConfigDef does. Raises ``ValueError`` if it is not a number, or out of the type's range."""
     try:
         number = int(text.strip())
     except ValueError:

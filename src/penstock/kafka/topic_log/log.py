@@ -25,7 +25,7 @@ from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.admin import TopicAdmin, error_code
 from penstock.kafka.open_transactions import HeldUpException, OpenTransactions
 from penstock.kafka.topic_log.internal_topics import InternalTopic, LogSettings, ensure
-from penstock.kafka.topic_log.reader import Handler, LogPositions, LogReader, LogRecord
+from penstock.kafka.topic_log.reader import Handler, LogPositions, LogReader
 from penstock.kafka.topic_log.writer import Done, Entry, LogWriter, TransactionalWriter
 
 T = TypeVar("T")
@@ -91,8 +91,6 @@ class SharedQuestion(Generic[T]):
         return max(0.0, deadline - self._clock())
 
 
-__all__ = ["Entry", "LogRecord", "TopicLog"]
-
 logger = logging.getLogger(__name__)
 
 #: Cluster errors for a topic that is being created, or whose leader moves.
@@ -135,7 +133,7 @@ class TopicLog:
         self,
         topic: str,
         settings: LogSettings,
-        admin: TopicAdmin,
+        admin: TopicAdmin | None,
         *,
         make_consumer: Callable[..., Any] = ck.Consumer,
         clock: Callable[[], float] = time.monotonic,
@@ -173,7 +171,7 @@ class TopicLog:
             seen = self._seen(timeout_s, stable=self._settings.committed_only)
             if self._stopped.is_set():
                 raise self._closed()
-            beginnings = self._admin.beginning_offsets(self._partitions(seen.ends), timeout_s=self._left(deadline))
+            beginnings = self._cluster().beginning_offsets(self._partitions(seen.ends), timeout_s=self._left(deadline))
             self._topic_id, self._known = seen.topic_id, frozenset(seen.ends)
             self._look_at = self._clock() + _LOOK_EVERY_S
             parts.reader.add({at.partition: offset for at, offset in beginnings.items()})
@@ -251,10 +249,8 @@ class TopicLog:
         parts.writer.send(key, value, done, wanted)
 
     def claim(self, timeout_s: float = 30.0) -> None:
-        """Takes over the transactional id; its previous owner is fenced.
-
-        Raises:
-            KafkaException: The log has no transactional id, or must not use it.
+        """Takes over the transactional id; its previous owner is fenced. Raises ``KafkaException`` if the log has no
+        transactional id, or must not use it.
         """
         self._leader(self._waitable()).claim(timeout_s)
 
@@ -281,6 +277,11 @@ class TopicLog:
         if parts.reader.is_own_thread:
             raise RuntimeError(f"The thread that hands over the records of {self.topic} must not wait for them")
         return parts
+
+    def _cluster(self) -> TopicAdmin:
+        if self._admin is None:
+            raise self._closed()
+        return self._admin
 
     def _closed(self) -> KafkaException:
         return KafkaException(f"The log of the topic {self.topic} is closed, or was not started")
@@ -374,10 +375,10 @@ class TopicLog:
 
     def _ask(self, timeout_s: float, stable: bool) -> _Seen:
         deadline = self._clock() + timeout_s
-        found = self._admin.describe_topics([self.topic], timeout_s=timeout_s).get(self.topic)
+        found = self._cluster().describe_topics([self.topic], timeout_s=timeout_s).get(self.topic)
         if found is None or not found.partitions:
             raise KafkaRetriableException(f"The topic {self.topic} does not exist")
-        ends = self._admin.end_offsets(
+        ends = self._cluster().end_offsets(
             self._partitions(range(found.partitions)),
             committed_only=stable,
             timeout_s=max(_PAUSE_S, self._left(deadline)),
@@ -406,60 +407,31 @@ def _lost(seen: _Seen, before: Mapping[int, int]) -> bool:
     return any(seen.ends.get(number, 0) < offset for number, offset in before.items())
 
 
-class MadeLog:
-    """A ``RecordLog``."""
+class MadeLog(TopicLog):
+    """The log of a topic that it creates when it is started, with an admin client of its own.
+
+    Args:
+        admin: The settings of the admin client, by librdkafka's names.
+    """
 
     def __init__(self, topic: InternalTopic, settings: LogSettings, admin: Mapping[str, object]) -> None:
-        self._topic = topic
-        self._settings = settings
+        super().__init__(topic.name, settings, None)
+        self._internal_topic = topic
         self._admin_settings = admin
-        self._admin: TopicAdmin | None = None
-        self._log: TopicLog | None = None
 
-    def start(self, handle: Callable[[Sequence[LogRecord]], None], timeout_s: float = 60.0) -> None:
-        """See ``TopicLog``; creates a missing topic first."""
+    def start(self, handle: Handler, timeout_s: float = 60.0) -> None:
+        """Creates a missing topic first. Raises ``ConfigException`` if the topic cannot be used."""
         self.stop()
-        self._admin = TopicAdmin(dict(self._admin_settings), name=f"the topic {self._topic.name}")
+        self._admin = TopicAdmin(dict(self._admin_settings), name=f"the topic {self.topic}")
         try:
-            ensure(self._admin, self._topic)
-            self._log = TopicLog(self._topic.name, self._settings, self._admin)
-            self._log.start(handle, timeout_s)
+            ensure(self._admin, self._internal_topic)
+            super().start(handle, timeout_s)
         except BaseException:
             self.stop()
             raise
 
-    @property
-    def topic(self) -> str:
-        return self._topic.name
-
     def stop(self) -> None:
-        log, self._log = self._log, None
+        super().stop()
         admin, self._admin = self._admin, None
-        if log is not None:
-            log.stop()
         if admin is not None:
             admin.close()
-
-    def read_to_end(self, timeout_s: float) -> None:
-        self._started().read_to_end(timeout_s)
-
-    def write(self, entries: Sequence[Entry], timeout_s: float = 30.0, *, transactional: bool = False) -> None:
-        self._started().write(entries, timeout_s, transactional=transactional)
-
-    def write_async(
-        self,
-        key: bytes,
-        value: bytes | None,
-        done: Callable[[Exception | None], None],
-        *,
-        wanted: Callable[[], bool] = lambda: False,
-    ) -> None:
-        self._started().write_async(key, value, done, wanted=wanted)
-
-    def claim(self, timeout_s: float = 30.0) -> None:
-        self._started().claim(timeout_s)
-
-    def _started(self) -> TopicLog:
-        if self._log is None:
-            raise KafkaException(f"The log of the topic {self._topic.name} is closed, or was not started")
-        return self._log

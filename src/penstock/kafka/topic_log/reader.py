@@ -59,11 +59,7 @@ class LogPositions:
                 self._changed.notify_all()
 
     def begin_anew(self) -> int:
-        """Forgets all positions.
-
-        Returns:
-            The generation of the records that are read after this.
-        """
+        """Forgets all positions. Returns the generation of the records that are read after this."""
         with self._changed:
             self._reached.clear()
             self._generation += 1
@@ -73,11 +69,7 @@ class LogPositions:
         return {partition: offset for partition, offset in targets.items() if self.reached(partition) < offset}
 
     def wait(self, targets: Mapping[int, int], timeout_s: float) -> bool:
-        """Waits until all targets were reached.
-
-        Returns:
-            False if the time was over before that.
-        """
+        """Waits until all targets were reached. Returns False if the time was over before that."""
         with self._changed:
             self._changed.wait_for(lambda: self._closed is not None or not self.behind(targets), timeout_s)
             if not self.behind(targets):

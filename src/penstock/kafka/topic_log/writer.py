@@ -100,11 +100,7 @@ class LogWriter:
         self._letters = RecordProducer(settings, name=name)
 
     def write(self, entries: Sequence[Entry], timeout_s: float) -> dict[int, int]:
-        """Writes records and waits until they are stored.
-
-        Returns:
-            The offset after the last record of each partition.
-        """
+        """Writes records, waits until they are stored, and returns the offset after each partition's last record."""
         deadline = self._clock() + timeout_s
         answers = Acknowledged(self._topic, entries)
         for row, (key, value) in enumerate(entries):

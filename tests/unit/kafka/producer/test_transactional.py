@@ -64,12 +64,6 @@ def give_identity(made: TransactionalProducer) -> None:
         made._transaction.initialized(0, (7, 0), 0)
 
 
-def test_without_an_id_there_are_no_transactions() -> None:
-    plain = ColumnSettings.of(producer_settings({"bootstrap.servers": "a:1"}, {}, client_id="c"))
-    with pytest.raises(KafkaException, match=r"has no transactional\.id"):
-        TransactionalProducer(plain, name="c-0")
-
-
 def test_a_coordinator_that_does_not_answer_is_told_with_what_is_known_of_it() -> None:
     one = TransactionalProducer(settings("127.0.0.1:1"), name="c-0")
     try:
