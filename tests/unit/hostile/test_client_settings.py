@@ -23,7 +23,6 @@ from penstock.kafka.settings.client import (
     translate,
 )
 from penstock.kafka.settings.librdkafka import (
-    PLAIN_TEXTS,
     PROPERTIES,
     fault_of,
     is_secret_of_librdkafka,
@@ -48,6 +47,45 @@ from penstock.validation.validator import ConnectorValidator
 SOURCE = {"name": "a", "connector.class": "FileStreamSource", "topic": "t", "file": "/nowhere"}
 SINK = {"name": "a", "connector.class": "FileStreamSink", "topics": "t", "file": "/nowhere"}
 WORKER = {"bootstrap.servers": "127.0.0.1:1"}
+#: Texts that open no file or connection by themselves; every other text setting is in one of the tables here.
+PLAIN_TEXTS = frozenset(
+    {
+        "bootstrap.servers",
+        "broker.version.fallback",
+        "client.id",
+        "client.rack",
+        "group.id",
+        "group.instance.id",
+        "group.protocol.type",
+        "group.remote.assignor",
+        "https.ca.pem",
+        "metadata.broker.list",
+        "partition.assignment.strategy",
+        "partitioner",
+        "sasl.kerberos.service.name",
+        "sasl.mechanism",
+        "sasl.mechanisms",
+        "sasl.oauthbearer.assertion.claim.aud",
+        "sasl.oauthbearer.assertion.claim.iss",
+        "sasl.oauthbearer.assertion.claim.sub",
+        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.oauthbearer.client.id",
+        "sasl.oauthbearer.extensions",
+        "sasl.oauthbearer.scope",
+        "sasl.oauthbearer.sub.claim.name",
+        "sasl.oauthbearer.token.endpoint.url",
+        "sasl.username",
+        "share.acknowledgement.mode",
+        "ssl.ca.certificate.stores",
+        "ssl.ca.pem",
+        "ssl.certificate.pem",
+        "ssl.cipher.suites",
+        "ssl.curves.list",
+        "ssl.keystore.location",
+        "ssl.sigalgs.list",
+        "transactional.id",
+    }
+)
 #: What loads code or files of its own, runs commands or processes, or is no text at all.
 DANGEROUS = [
     "default_topic_conf",

@@ -1,11 +1,4 @@
-"""The callbacks of a Kafka group member to its owner.
-
-Main types: ``GroupEvents`` (the owner implements it), ``RoundJoined`` (a round has ended for this member),
-``GroupRefusedException`` (Kafka rejects the member), ``GroupView`` (a snapshot of a member). ``refusal`` and
-``is_definite`` interpret a rejection and say what to do. Values and pure functions.
-
-This module does not depend on the library that communicates with Kafka, so ``penstock.kafka.group.member`` can be
-replaced.
+"""The callbacks of a Kafka group member to its owner, and what a rejection means.
 
 Source: org.apache.kafka.connect.runtime.distributed.WorkerRebalanceListener, WorkerCoordinator; Kafka's protocol guide,
 error codes of FindCoordinator, JoinGroup and SyncGroup.
@@ -13,7 +6,7 @@ error codes of FindCoordinator, JoinGroup and SyncGroup.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -111,6 +104,45 @@ INVALID_SESSION_TIMEOUT: Final = "INVALID_SESSION_TIMEOUT"
 LOGIN_REFUSED: Final = "SASL_AUTHENTICATION_FAILED"
 TLS_FAILED: Final = "TLS_HANDSHAKE_FAILED"
 
+_LOGIN: Final = (
+    "a broker refuses the login{mechanism}: {detail}. Check sasl.mechanism, sasl.jaas.config and security.protocol"
+)
+_LIMITS: Final = (
+    "group.min.session.timeout.ms and group.max.session.timeout.ms, 6000 and 1800000 unless they were changed"
+)
+_OTHER: Final = "the broker answers {detail}. Its log may say more"
+#: The errors for which the broker rejects the member as it is, with the advice; other errors may be temporary.
+_TEXTS: Final[Mapping[str, str]] = {
+    "INCONSISTENT_GROUP_PROTOCOL": (
+        "its members are no Kafka Connect workers, or they have no protocol in common with this worker. Consumers and "
+        "workers cannot share a group: set group.id to a name that nothing else uses (the consumers of a sink use "
+        "connect-<its name>). Where other workers are in it, set connect.protocol as they do"
+    ),
+    INVALID_SESSION_TIMEOUT: (
+        "the broker does not allow session.timeout.ms={session_ms}, its limits are {limits}. Set session.timeout.ms of "
+        "the worker within them, or change them on all brokers"
+    ),
+    "GROUP_AUTHORIZATION_FAILED": (
+        "the user of the worker has no right to it. Allow it to read the group, as in: kafka-acls --add "
+        '--allow-principal User:<name> --operation Read --group "{group}"'
+    ),
+    "GROUP_MAX_SIZE_REACHED": (
+        "it has as many members as brokers allow (group.max.size). Stop a member, or raise that limit"
+    ),
+    "INVALID_GROUP_ID": "brokers take no such name. Set another group.id",
+    LOGIN_REFUSED: _LOGIN,
+    "UNSUPPORTED_SASL_MECHANISM": _LOGIN,
+    "ILLEGAL_SASL_STATE": _LOGIN,
+    TLS_FAILED: (
+        "no encrypted connection to a broker comes about: {detail}. Check ssl.truststore.location (who has signed the "
+        "broker's certificate), ssl.keystore.location (where brokers want one of the worker), bootstrap.servers (the "
+        "names have to be those of the certificate) and security.protocol"
+    ),
+    "UNSUPPORTED_VERSION": (
+        "the broker does not know a request that is needed: {detail}. Kafka 2.4 and newer have all of them"
+    ),
+}
+
 
 def is_definite(code: str) -> bool:
     """True if an error means that the broker rejects this member as it is; other errors may be temporary."""
@@ -118,77 +150,13 @@ def is_definite(code: str) -> bool:
 
 
 def refusal(settings: GroupSettings, code: str, detail: str) -> GroupRefusedException:
-    """The error for a code."""
-    text = _TEXTS.get(code, _other)(settings, detail)
-    return GroupRefusedException(code, f"The worker cannot join the group {settings.group_id}: {text}")
-
-
-def _other_members(settings: GroupSettings, detail: str) -> str:
-    return (
-        "its members are no Kafka Connect workers, or they have no protocol in common with this worker. Consumers and "
-        "workers cannot share a group: set group.id to a name that nothing else uses (the consumers of a sink use "
-        "connect-<its name>). Where other workers are in it, set connect.protocol as they do"
-    )
-
-
-def _session(settings: GroupSettings, detail: str) -> str:
-    limits = detail or (
-        "group.min.session.timeout.ms and group.max.session.timeout.ms, 6000 and 1800000 unless they were changed"
-    )
-    return (
-        f"the broker does not allow session.timeout.ms={settings.session_timeout_ms}, its limits are {limits}. Set "
-        "session.timeout.ms of the worker within them, or change them on all brokers"
-    )
-
-
-def _no_right(settings: GroupSettings, detail: str) -> str:
-    return (
-        f"the user of the worker has no right to it. Allow it to read the group, as in: kafka-acls --add "
-        f'--allow-principal User:<name> --operation Read --group "{settings.group_id}"'
-    )
-
-
-def _full(settings: GroupSettings, detail: str) -> str:
-    return "it has as many members as brokers allow (group.max.size). Stop a member, or raise that limit"
-
-
-def _bad_name(settings: GroupSettings, detail: str) -> str:
-    return "brokers take no such name. Set another group.id"
-
-
-def _login(settings: GroupSettings, detail: str) -> str:
+    """The error for Kafka's name of an error, or ``TLS_FAILED``; the detail may be the broker's limits."""
     sasl = settings.network.sasl
-    mechanism = "" if sasl is None else f" with {sasl.mechanism}"
-    return (
-        f"a broker refuses the login{mechanism}: {detail}. Check sasl.mechanism, sasl.jaas.config and security.protocol"
+    text = _TEXTS.get(code, _OTHER).format(
+        group=settings.group_id,
+        session_ms=settings.session_timeout_ms,
+        limits=detail or _LIMITS,
+        mechanism="" if sasl is None else f" with {sasl.mechanism}",
+        detail=detail,
     )
-
-
-def _encryption(settings: GroupSettings, detail: str) -> str:
-    return (
-        f"no encrypted connection to a broker comes about: {detail}. Check ssl.truststore.location (who has signed the "
-        "broker's certificate), ssl.keystore.location (where brokers want one of the worker), bootstrap.servers (the "
-        "names have to be those of the certificate) and security.protocol"
-    )
-
-
-def _old_broker(settings: GroupSettings, detail: str) -> str:
-    return f"the broker does not know a request that is needed: {detail}. Kafka 2.4 and newer have all of them"
-
-
-def _other(settings: GroupSettings, detail: str) -> str:
-    return f"the broker answers {detail}. Its log may say more"
-
-
-_TEXTS: Final[Mapping[str, Callable[[GroupSettings, str], str]]] = {
-    "INCONSISTENT_GROUP_PROTOCOL": _other_members,
-    INVALID_SESSION_TIMEOUT: _session,
-    "GROUP_AUTHORIZATION_FAILED": _no_right,
-    "GROUP_MAX_SIZE_REACHED": _full,
-    "INVALID_GROUP_ID": _bad_name,
-    LOGIN_REFUSED: _login,
-    "UNSUPPORTED_SASL_MECHANISM": _login,
-    "ILLEGAL_SASL_STATE": _login,
-    TLS_FAILED: _encryption,
-    "UNSUPPORTED_VERSION": _old_broker,
-}
+    return GroupRefusedException(code, f"The worker cannot join the group {settings.group_id}: {text}")

@@ -97,45 +97,6 @@ _KEPT_FAMILIES: Final[Mapping[str, str]] = {
 _OF_PYTHON: Final = frozenset({"default.topic.config", "logger", "on_commit", "on_delivery", "partitioner_callback"})
 _CODE: Final = "it takes code, and none can be given in a configuration"
 
-#: Texts that open no file or connection by themselves; every other text setting is in one of the tables here.
-PLAIN_TEXTS: Final = frozenset(
-    {
-        "bootstrap.servers",
-        "broker.version.fallback",
-        "client.id",
-        "client.rack",
-        "group.id",
-        "group.instance.id",
-        "group.protocol.type",
-        "group.remote.assignor",
-        "https.ca.pem",
-        "metadata.broker.list",
-        "partition.assignment.strategy",
-        "partitioner",
-        "sasl.kerberos.service.name",
-        "sasl.mechanism",
-        "sasl.mechanisms",
-        "sasl.oauthbearer.assertion.claim.aud",
-        "sasl.oauthbearer.assertion.claim.iss",
-        "sasl.oauthbearer.assertion.claim.sub",
-        "sasl.oauthbearer.client.credentials.client.id",
-        "sasl.oauthbearer.client.id",
-        "sasl.oauthbearer.extensions",
-        "sasl.oauthbearer.scope",
-        "sasl.oauthbearer.sub.claim.name",
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.username",
-        "share.acknowledgement.mode",
-        "ssl.ca.certificate.stores",
-        "ssl.ca.pem",
-        "ssl.certificate.pem",
-        "ssl.cipher.suites",
-        "ssl.curves.list",
-        "ssl.keystore.location",
-        "ssl.sigalgs.list",
-        "transactional.id",
-    }
-)
 #: Settings whose texts must not be shown.
 _SECRETS: Final = frozenset(
     {
@@ -184,8 +145,7 @@ def reason_kept_from_connectors(name: str) -> str | None:
 
 def kept_from_connectors() -> Mapping[str, str]:
     """The settings of the installed library that only the worker's file may set, by name, with the reasons."""
-    names = sorted({*_KEPT, *PROPERTIES, *_OF_PYTHON})
-    found = {name: reason_kept_from_connectors(name) for name in names}
+    found = {name: reason_kept_from_connectors(name) for name in sorted({*_KEPT, *PROPERTIES, *_OF_PYTHON})}
     return {name: reason for name, reason in found.items() if reason is not None}
 
 

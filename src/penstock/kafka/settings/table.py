@@ -87,18 +87,18 @@ def _own(name: str, convert: Conversion) -> Setting:
     return Setting(name, _PRODUCER, Treatment.USED, (), convert)
 
 
-def _with(family: SettingFamily, clients: frozenset[ClientKind], *names: str, secret: bool = False) -> list[Setting]:
-    return [Setting(name, clients, Treatment.USED, family=family, secret=secret) for name in names]
+def _with(family: SettingFamily, clients: frozenset[ClientKind], names: str, *, secret: bool = False) -> list[Setting]:
+    return [Setting(name, clients, Treatment.USED, family=family, secret=secret) for name in names.split()]
 
 
-def _unneeded(reason: str, clients: frozenset[ClientKind], *names: str) -> list[Setting]:
-    return [Setting(name, clients, Treatment.NOT_NEEDED, reason=reason) for name in names]
+def _unneeded(reason: str, clients: frozenset[ClientKind], names: str) -> list[Setting]:
+    return [Setting(name, clients, Treatment.NOT_NEEDED, reason=reason) for name in names.split()]
 
 
 def _refused(
-    reason: str, clients: frozenset[ClientKind], *names: str, harmless: tuple[str, ...] = ("",)
+    reason: str, clients: frozenset[ClientKind], names: str, harmless: tuple[str, ...] = ("",)
 ) -> list[Setting]:
-    return [Setting(name, clients, Treatment.REFUSED, reason=reason, harmless=harmless) for name in names]
+    return [Setting(name, clients, Treatment.REFUSED, reason=reason, harmless=harmless) for name in names.split()]
 
 
 _CONNECTION = [
@@ -151,10 +151,7 @@ _CONNECTION = [
     *_unneeded(
         "Java metrics reporters cannot be loaded; the worker has metrics of its own",
         _ALL,
-        "metric.reporters",
-        "metrics.num.samples",
-        "metrics.recording.level",
-        "metrics.sample.window.ms",
+        "metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms",
     ),
 ]
 
@@ -177,10 +174,7 @@ _PRODUCING = [
     *_with(
         SettingFamily.COMPRESSION,
         _PRODUCER,
-        "compression.type",
-        "compression.gzip.level",
-        "compression.lz4.level",
-        "compression.zstd.level",
+        "compression.type compression.gzip.level compression.lz4.level compression.zstd.level",
     ),
     *_refused(
         "two-phase commit is not available", _PRODUCER, "transaction.two.phase.commit.enable", harmless=("", "false")
@@ -198,10 +192,9 @@ _PRODUCING = [
     *_unneeded(
         "records without a key go to another partition after each batch, whatever the load of the brokers",
         _PRODUCER,
-        "partitioner.adaptive.partitioning.enable",
-        "partitioner.availability.timeout.ms",
+        "partitioner.adaptive.partitioning.enable partitioner.availability.timeout.ms",
     ),
-    *_unneeded("the converters deliver bytes", _PRODUCER, "key.serializer", "value.serializer"),
+    *_unneeded("the converters deliver bytes", _PRODUCER, "key.serializer value.serializer"),
 ]
 
 _CONSUMING = [
@@ -232,20 +225,18 @@ _CONSUMING = [
     *_unneeded(
         "the worker commits offsets, once the task has taken their records",
         _CONSUMER,
-        "auto.commit.interval.ms",
-        "enable.auto.commit",
+        "auto.commit.interval.ms enable.auto.commit",
     ),
     *_unneeded(
         "topics.regex never matches Kafka's internal topics; name them in topics to read them",
         _CONSUMER,
         "exclude.internal.topics",
     ),
-    *_unneeded("the converters take bytes", _CONSUMER, "key.deserializer", "value.deserializer"),
+    *_unneeded("the converters take bytes", _CONSUMER, "key.deserializer value.deserializer"),
     *_unneeded(
         "it concerns share groups, and sink tasks use consumer groups",
         _CONSUMER,
-        "share.acknowledgement.mode",
-        "share.acquire.mode",
+        "share.acknowledgement.mode share.acquire.mode",
     ),
     *_unneeded("internal to Java's consumer", _CONSUMER, "internal.throw.on.fetch.stable.offset.unsupported"),
 ]
@@ -259,22 +250,14 @@ _TLS = [
     *_with(
         SettingFamily.TLS,
         _ALL,
-        "ssl.cipher.suites",
-        "ssl.endpoint.identification.algorithm",
-        "ssl.keystore.type",
-        "ssl.keystore.location",
-        "ssl.truststore.type",
-        "ssl.truststore.location",
+        "ssl.cipher.suites ssl.endpoint.identification.algorithm ssl.keystore.type ssl.keystore.location "
+        "ssl.truststore.type ssl.truststore.location",
     ),
     *_with(
         SettingFamily.TLS,
         _ALL,
-        "ssl.key.password",
-        "ssl.keystore.certificate.chain",
-        "ssl.keystore.key",
-        "ssl.keystore.password",
-        "ssl.truststore.certificates",
-        "ssl.truststore.password",
+        "ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.password "
+        "ssl.truststore.certificates ssl.truststore.password",
         secret=True,
     ),
     *_with(SettingFamily.TLS, _PRODUCER, "ssl.enabled.protocols"),
@@ -287,10 +270,7 @@ _TLS = [
     *_unneeded(
         "it chooses classes inside a JVM, and OpenSSL is used here",
         _ALL,
-        "security.providers",
-        "ssl.keymanager.algorithm",
-        "ssl.provider",
-        "ssl.secure.random.implementation",
+        "security.providers ssl.keymanager.algorithm ssl.provider ssl.secure.random.implementation "
         "ssl.trustmanager.algorithm",
     ),
     *_refused(
@@ -304,30 +284,19 @@ _SASL = [
     *_with(
         SettingFamily.SASL,
         _ALL,
-        "sasl.mechanism",
-        "sasl.kerberos.service.name",
-        "sasl.kerberos.kinit.cmd",
-        "sasl.login.callback.handler.class",
-        "sasl.oauthbearer.jwt.retriever.class",
-        "sasl.oauthbearer.client.credentials.client.id",
+        "sasl.mechanism sasl.kerberos.service.name sasl.kerberos.kinit.cmd sasl.login.callback.handler.class "
+        "sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.client.credentials.client.id "
         "sasl.oauthbearer.scope",
     ),
-    *_with(
-        SettingFamily.SASL, _ALL, "sasl.jaas.config", "sasl.oauthbearer.client.credentials.client.secret", secret=True
-    ),
+    *_with(SettingFamily.SASL, _ALL, "sasl.jaas.config sasl.oauthbearer.client.credentials.client.secret", secret=True),
     *_with(
         SettingFamily.SASL,
         _ALL,
-        "sasl.oauthbearer.token.endpoint.url",
-        "sasl.oauthbearer.assertion.algorithm",
-        "sasl.oauthbearer.assertion.claim.aud",
-        "sasl.oauthbearer.assertion.claim.exp.seconds",
-        "sasl.oauthbearer.assertion.claim.iss",
-        "sasl.oauthbearer.assertion.claim.jti.include",
-        "sasl.oauthbearer.assertion.claim.nbf.seconds",
-        "sasl.oauthbearer.assertion.claim.sub",
-        "sasl.oauthbearer.assertion.file",
-        "sasl.oauthbearer.assertion.private.key.file",
+        "sasl.oauthbearer.token.endpoint.url sasl.oauthbearer.assertion.algorithm "
+        "sasl.oauthbearer.assertion.claim.aud sasl.oauthbearer.assertion.claim.exp.seconds "
+        "sasl.oauthbearer.assertion.claim.iss sasl.oauthbearer.assertion.claim.jti.include "
+        "sasl.oauthbearer.assertion.claim.nbf.seconds sasl.oauthbearer.assertion.claim.sub "
+        "sasl.oauthbearer.assertion.file sasl.oauthbearer.assertion.private.key.file "
         "sasl.oauthbearer.assertion.template.file",
     ),
     *_with(SettingFamily.SASL, _ALL, "sasl.oauthbearer.assertion.private.key.passphrase", secret=True),
@@ -338,8 +307,7 @@ _SASL = [
     *_refused(
         "a Java login class cannot be loaded; use sasl.jaas.config with a stock login module",
         _ALL,
-        "sasl.login.class",
-        "sasl.client.callback.handler.class",
+        "sasl.login.class sasl.client.callback.handler.class",
     ),
     *_refused(
         "the client id and secret cannot be URL-encoded before they are sent",
@@ -350,44 +318,33 @@ _SASL = [
     *_unneeded(
         "the ticket is renewed as often as it is needed",
         _ALL,
-        "sasl.kerberos.ticket.renew.jitter",
-        "sasl.kerberos.ticket.renew.window.factor",
+        "sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor",
     ),
     *_unneeded(
         "a new token is fetched when 80% of the life of the one before is over",
         _ALL,
-        "sasl.login.refresh.buffer.seconds",
-        "sasl.login.refresh.min.period.seconds",
-        "sasl.login.refresh.window.factor",
-        "sasl.login.refresh.window.jitter",
+        "sasl.login.refresh.buffer.seconds sasl.login.refresh.min.period.seconds "
+        "sasl.login.refresh.window.factor sasl.login.refresh.window.jitter",
     ),
     *_with(
         SettingFamily.SASL,
         _PRODUCER,
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms "
         "sasl.login.retry.backoff.ms",
     ),
     *_unneeded(
         "librdkafka has its own time limits for the token endpoint",
         _CONSUMER | _ADMIN,
-        "sasl.login.connect.timeout.ms",
-        "sasl.login.read.timeout.ms",
-        "sasl.login.retry.backoff.max.ms",
+        "sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.retry.backoff.max.ms "
         "sasl.login.retry.backoff.ms",
     ),
     *_unneeded(
         "the broker checks tokens; the client passes them on",
         _ALL,
-        "sasl.oauthbearer.clock.skew.seconds",
-        "sasl.oauthbearer.expected.audience",
-        "sasl.oauthbearer.expected.issuer",
-        "sasl.oauthbearer.jwks.endpoint.refresh.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms",
-        "sasl.oauthbearer.jwks.endpoint.retry.backoff.ms",
-        "sasl.oauthbearer.jwks.endpoint.url",
-        "sasl.oauthbearer.jwt.validator.class",
+        "sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience "
+        "sasl.oauthbearer.expected.issuer sasl.oauthbearer.jwks.endpoint.refresh.ms "
+        "sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.ms "
+        "sasl.oauthbearer.jwks.endpoint.url sasl.oauthbearer.jwt.validator.class "
         "sasl.oauthbearer.scope.claim.name",
     ),
 ]
