@@ -240,6 +240,7 @@ class GroupLife:
             self._prepared = True
         if not self._is_reachable():
             raise _AgainError
+        self._rejoin = True
         asked, losses, began_at = state.asked, state.counts.snapshot.losses, time.monotonic()
         protocols = self._protocols()
         _, code, generation, *_, protocol, leader, member_id, members = self._in_flight(
@@ -369,7 +370,7 @@ class GroupLife:
         if link is not None and self._waits:
             # The broker would read it only after the response to a request of a round: another connection is needed.
             self._connections.drop(link, LinkLostException("The member leaves its group"))
-            self._waits = False
+        self._waits = False
         if self._member_id and self._coordinator is not None:
             logger.info("Leaving the group %s: %s", self._settings.group_id, reason)
             try:
@@ -482,10 +483,14 @@ class GroupLife:
 
         def found(payload: memoryview) -> None:
             self._searching = False
-            self._search_at = time.monotonic() + self._settings.network.retry_backoff
+            network, before = self._settings.network, self._coordinator
+            self._search_at = time.monotonic() + network.retry_backoff
             _, code, _, node, host, port = response(FIND_COORDINATOR, payload)
             if code == 0:
                 self._coordinator = (node, BrokerEndpoint(host, port))
+                if self._coordinator == before:
+                    # It may be away for long.
+                    self._search_at = time.monotonic() + network.retry_backoff_max
             elif code not in _PASSING:
                 self._round_refused(_RefusedError(code))
                 self._search_at = self._not_before

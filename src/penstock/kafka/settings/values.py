@@ -24,7 +24,7 @@ def java_number(text: str, java_type: str = "INT") -> int:
     return number
 
 
-def java_boolean(text: str) -> bool:
+def boolean(text: str) -> bool:
     """Parses a text as Kafka's ConfigDef does."""
     word = text.strip().lower()
     if word not in ("true", "false"):
@@ -55,11 +55,6 @@ def integer(
         return min(max(number, lowest), highest)
 
     return convert
-
-
-def boolean(text: str) -> bool:
-    """A BOOLEAN setting."""
-    return java_boolean(text)
 
 
 def same(text: str) -> str:
@@ -169,10 +164,8 @@ def partitioner(text: str) -> str:
     return _PARTITIONERS[name]
 
 
-def acks(text: str) -> str:
-    """`acks`: all, -1, 0 or 1."""
-    return one_of({"all": "all", "-1": "all", "0": "0", "1": "1"})(text)
-
+#: ``acks``: all, -1, 0 or 1.
+acks: Final = one_of({"all": "all", "-1": "all", "0": "0", "1": "1"})
 
 COMPRESSIONS: Final = ("none", "gzip", "snappy", "lz4", "zstd")
 NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)

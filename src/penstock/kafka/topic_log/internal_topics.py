@@ -14,10 +14,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, TypeVar
 
 import confluent_kafka as ck
 from confluent_kafka.admin import (  # type: ignore[attr-defined]
@@ -130,7 +130,10 @@ def ensure(admin: TopicAdmin, topic: InternalTopic) -> None:
         if found is None:
             if _made(admin, topic):
                 return
-            found = _await(admin, topic.name)
+            found = _until_known(
+                lambda: admin.describe_topics([topic.name]).get(topic.name),
+                f"The topic {topic.name} exists, says the cluster, but",
+            )
     except KafkaException as error:
         if error_code(error) not in _DENIED or isinstance(error, _NotMadeException):
             raise
@@ -180,7 +183,9 @@ def _refuse(admin: TopicAdmin, topic: InternalTopic, error: KafkaException) -> N
             f"cleanup.policy=compact{' and one partition' if topic.kind is Kind.CONFIG else ''}"
         ) from error.__cause__
     if code == _Error.INVALID_REPLICATION_FACTOR:
-        brokers = len(admin.ask("counting the brokers", _describe_cluster).nodes)
+        brokers = len(
+            admin.ask("counting the brokers", lambda client, left: client.describe_cluster(request_timeout=left)).nodes
+        )
         raise ConfigException(
             f"{prefix}.replication.factor",
             topic.replication_factor,
@@ -197,14 +202,17 @@ def _refuse(admin: TopicAdmin, topic: InternalTopic, error: KafkaException) -> N
     raise error
 
 
-def _await(admin: TopicAdmin, name: str) -> TopicDescription:
-    """The topic that another worker has just created."""
+T = TypeVar("T")
+
+
+def _until_known(ask: Callable[[], T | None], what: str) -> T:
+    """The answer about a topic that another worker may have just created, as soon as the brokers know the topic."""
     pause = threading.Event()
     for _ in range(int(_PROPAGATION_S / _PAUSE_S)):
-        if (found := admin.describe_topics([name]).get(name)) is not None:
+        if (found := ask()) is not None:
             return found
         pause.wait(_PAUSE_S)
-    raise KafkaException(f"The topic {name} exists, says the cluster, but cannot be found; was it deleted meanwhile?")
+    raise KafkaException(f"{what} cannot be found; was it deleted meanwhile?")
 
 
 def _check_partitions(topic: InternalTopic, found: TopicDescription) -> None:
@@ -241,21 +249,17 @@ def _check_policy(admin: TopicAdmin, topic: InternalTopic) -> None:
 
 def _policy(admin: TopicAdmin, name: str) -> str:
     resource = ConfigResource(ConfigResource.Type.TOPIC, name)
-    pause = threading.Event()
-    for _ in range(int(_PROPAGATION_S / _PAUSE_S)):
+
+    def ask() -> Mapping[str, Any] | None:
         found: Mapping[str, Any] | None = admin.ask(
             f"describing the settings of the topic {name}",
             lambda client, left: client.describe_configs([resource], request_timeout=left)[resource],
             missing=_MISSING,
         )
-        if found is not None:
-            return ",".join(sorted(part.strip() for part in found["cleanup.policy"].value.split(",") if part.strip()))
-        pause.wait(_PAUSE_S)
-    raise KafkaException(f"The settings of the topic {name} cannot be found; was it deleted meanwhile?")
+        return found
 
-
-def _describe_cluster(client: Any, left: float) -> Any:
-    return client.describe_cluster(request_timeout=left)
+    found = _until_known(ask, f"The settings of the topic {name}")
+    return ",".join(sorted(part.strip() for part in found["cleanup.policy"].value.split(",") if part.strip()))
 
 
 #: The longest wait of a fetch if transactions are written. librdkafka recognizes the end after a transaction marker
