@@ -102,7 +102,7 @@ class ConfigurationChanges:
         if view is None:
             plane.connector(name, f"Connector {name} was deleted in between")
         assert view is not None
-        return Created(created, view.info())
+        return Created(created, view)
 
     async def _checked(self, name: str, config: dict[str, str | None]) -> tuple[dict[str, str], Checked]:
         """The configuration with its secrets, and the result of its check."""

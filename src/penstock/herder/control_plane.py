@@ -24,7 +24,7 @@ from penstock.herder.connector_facts import ConnectorFacts
 from penstock.herder.loop import HerderLoop
 from penstock.herder.running import Running, spec_of
 from penstock.model.cluster_config import ClusterConfig, ConfiguredConnector, Entry, plain
-from penstock.model.payloads import ConnectorInfo, ConnectorView
+from penstock.model.payloads import ConnectorView
 from penstock.model.states import Unit, Units, all_units, connector_of
 from penstock.stores.interface import ConfigStore, StatusStore
 from penstock.validation.config_infos import Redaction, masked, masked_tasks, unmasked
@@ -362,4 +362,4 @@ class Created:
     """The outcome of a request that creates or changes a connector."""
 
     created: bool
-    info: ConnectorInfo
+    view: ConnectorView

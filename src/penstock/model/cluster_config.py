@@ -1,16 +1,13 @@
 """The configuration of a cluster: the records of its config topic, and the snapshot of them.
 
-Main types: ``ClusterConfig``, an immutable snapshot; ``ConfigRecord``, one record that was read; ``Entry``, the key and
-value of one to write (None is a tombstone); ``Change`` and its kinds. Main function: ``fold`` applies records to a
-snapshot and returns the next snapshot with the changes. Each function ``..._entries`` returns the entries of one
-change, byte for byte as Kafka Connect writes them, in the order in which they must be written: the last one makes the
-earlier ones count.
+Each function ``..._entries`` returns the entries of one change, byte for byte as Kafka Connect writes them, in the
+order in which they must be written: the last one makes the earlier ones count. They raise DataException for a text that
+is not valid Unicode.
 
 Task configurations count only after their commit record, and only as a complete set: a connector with an incomplete set
 is ``inconsistent`` and has no tasks until its owner writes them again. So a snapshot never has a task without a
 configuration, whatever records compaction has left.
 
-Values and pure functions; any thread.
 Source: org.apache.kafka.connect.storage.KafkaConfigBackingStore, ClusterConfigState.
 """
 
@@ -102,15 +99,13 @@ class ClusterConfig:
 
     @cached_property
     def task_counts(self) -> Mapping[str, int]:
-        """The number of tasks of each connector."""
         return {name: len(one.tasks) for name, one in self.connectors.items()}
 
     def target(self, connector: str) -> TargetState:
-        """Returns the state that a user requested for a connector; STARTED if nothing was requested."""
+        """The state that a user requested for a connector; STARTED if nothing was requested."""
         return self.targets.get(connector, TargetState.STARTED)
 
     def task_ids(self, connector: str) -> tuple[ConnectorTaskId, ...]:
-        """The tasks of a connector; none if it is not configured."""
         return tuple(ConnectorTaskId(connector, number) for number in range(self.task_counts.get(connector, 0)))
 
 
@@ -186,14 +181,9 @@ Change = (
 
 # ------------------------------------------------------------------ folding
 def fold(config: ClusterConfig, records: Iterable[ConfigRecord]) -> tuple[ClusterConfig, list[Change]]:
-    """Returns the snapshot after some records, and their changes, in order. Invariant 8.
+    """The snapshot after some records, in the order of the topic, and their changes. Invariant 8.
 
-    Args:
-        config: The snapshot before the records.
-        records: Records in the order of the topic.
-
-    Returns:
-        The next snapshot, and the changes. An unusable record gives a ``RecordSkipped`` and changes nothing.
+    An unusable record gives a ``RecordSkipped`` and changes nothing.
     """
     folding = _Folding(config)
     for record in records:
@@ -402,17 +392,11 @@ _FOR_OLD_WORKERS: Final = {TargetState.STOPPED: TargetState.PAUSED}
 def connector_entries(
     name: str, config: Properties, target: TargetState | None = None, secrets: Collection[str] = ()
 ) -> list[Entry]:
-    """Returns the entries for a connector's settings, placeholders unresolved, after its initial state.
+    """The entries for a connector's settings, placeholders unresolved, after its initial state (None keeps the current
+    one).
 
-    Args:
-        name: Its name.
-        config: The settings.
-        target: The initial state; None to keep the current one.
-        secrets: The settings that were secrets before, and are not secrets by their definition or name. Java's workers
-            ignore them; without any, the record is the same as Java's, byte for byte.
-
-    Raises:
-        DataException: a text is not valid Unicode.
+    ``secrets`` are the settings that were secrets before, and are not secrets by their definition or name. Java's
+    workers ignore them; without any, the record is the same as Java's, byte for byte.
 
     >>> connector_entries("c", {"name": "c", "topics": None})
     [('connector-c', b'{"properties":{"name":"c","topics":null}}')]
@@ -425,7 +409,7 @@ def connector_entries(
 
 
 def target_entries(name: str, target: TargetState) -> list[Entry]:
-    """Returns the entries for the state that a user requests for a connector.
+    """The entries for the state that a user requests for a connector.
 
     >>> target_entries("c", TargetState.STOPPED)
     [('target-state-c', b'{"state":"PAUSED","state.v2":"STOPPED"}')]
@@ -435,10 +419,7 @@ def target_entries(name: str, target: TargetState) -> list[Entry]:
 
 
 def task_entries(name: str, configs: Sequence[Properties]) -> list[Entry]:
-    """Returns the entries for a set of task configurations, with their commit; an empty set ends the tasks.
-
-    Raises:
-        DataException: a text is not valid Unicode.
+    """The entries for a set of task configurations, with their commit; an empty set ends the tasks.
 
     >>> [key for key, _ in task_entries("c", [{"a": "0"}, {"a": "1"}])]
     ['task-c-0', 'task-c-1', 'commit-c']
@@ -447,16 +428,11 @@ def task_entries(name: str, configs: Sequence[Properties]) -> list[Entry]:
     return [*tasks, _entry(f"commit-{name}", f'{{"tasks":{len(configs)}}}')]
 
 
-def deletion_entries(name: str, config: ClusterConfig, *, fenced: bool = False) -> list[Entry]:
-    """Returns the entries for the deletion of a connector: tombstones for all its records.
+def deletion_entries(name: str, config: ClusterConfig) -> list[Entry]:
+    """The entries for the deletion of a connector: tombstones for all its records.
 
-    A Java worker leaves task records in the topic, and logs an error for each tombstone of one that it skips.
-
-    Args:
-        name: The connector.
-        config: The current configuration, with the numbers of the task records.
-        fenced: True if a fencing round for the recorded number of task producers was done. Otherwise the record of
-            that number stays for the next round, because a frozen task could write again.
+    A Java worker leaves task records in the topic, and logs an error for each tombstone of one that it skips. The
+    recorded number of task producers stays for the next fencing round, because a frozen task could write again.
     """
     keys = [
         f"connector-{name}",
@@ -464,13 +440,11 @@ def deletion_entries(name: str, config: ClusterConfig, *, fenced: bool = False) 
         *(f"task-{name}-{number}" for number in sorted(config.recorded.get(name, ()))),
         f"commit-{name}",
     ]
-    if fenced and name in config.fenced:
-        keys.append(f"tasks-fencing-{name}")
     return [(key, None) for key in keys]
 
 
 def restart_entries(name: str, *, include_tasks: bool, only_failed: bool) -> list[Entry]:
-    """Returns the entries that request a restart of a connector, on all workers that run it or its tasks.
+    """The entries that request a restart of a connector, on all workers that run it or its tasks.
 
     >>> restart_entries("c", include_tasks=True, only_failed=False)
     [('restart-connector-c', b'{"include-tasks":true,"only-failed":false}')]
@@ -480,7 +454,7 @@ def restart_entries(name: str, *, include_tasks: bool, only_failed: bool) -> lis
 
 
 def fencing_entries(name: str, count: int) -> list[Entry]:
-    """Returns the entries for the number of a connector's task producers, after all earlier ones were fenced.
+    """The entries for the number of a connector's task producers, after all earlier ones were fenced.
 
     >>> fencing_entries("c", 2)
     [('tasks-fencing-c', b'{"task-count":2}')]
@@ -489,7 +463,7 @@ def fencing_entries(name: str, count: int) -> list[Entry]:
 
 
 def session_key_entries(key: SessionKey) -> list[Entry]:
-    """Returns the entries for the key with which workers sign internal requests afterwards."""
+    """The entries for the key with which workers sign internal requests afterwards."""
     text = (
         f'{{"key":{json_string(b64encode(key.key).decode())},"algorithm":{json_string(key.algorithm)},'
         f'"creation-timestamp":{key.created_ms}}}'
@@ -498,7 +472,7 @@ def session_key_entries(key: SessionKey) -> list[Entry]:
 
 
 def logger_entries(logger: str, level: str) -> list[Entry]:
-    """Returns the entries for the level of a logger on every worker.
+    """The entries for the level of a logger on every worker.
 
     >>> logger_entries("org.apache.kafka.connect", "DEBUG")
     [('logger-cluster-org.apache.kafka.connect', b'{"level":"DEBUG"}')]

@@ -17,19 +17,6 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ServerInfo:
-    """Answer of ``GET /``."""
-
-    version: str
-    commit: str
-    kafka_cluster_id: str | None
-
-    def to_json(self) -> dict[str, object]:
-        """The body of the answer."""
-        return {"version": self.version, "commit": self.commit, "kafka_cluster_id": self.kafka_cluster_id}
-
-
-@dataclass(frozen=True)
 class PluginInfo:
     """One entry of ``GET /connector-plugins``."""
 
@@ -38,7 +25,6 @@ class PluginInfo:
     version: str | None
 
     def to_json(self) -> dict[str, object]:
-        """The entry, without ``version`` if the plugin has none."""
         body: dict[str, object] = {"class": self.class_name, "type": self.type}
         if self.version is not None:
             body["version"] = self.version
@@ -46,49 +32,8 @@ class PluginInfo:
 
 
 @dataclass(frozen=True)
-class TaskInfo:
-    """A task with the settings from the connector (placeholders unresolved)."""
-
-    id: ConnectorTaskId
-    config: Mapping[str, str]
-
-    def to_json(self) -> dict[str, object]:
-        """One entry of ``GET /connectors/{name}/tasks``."""
-        return {"id": self.id.to_json(), "config": dict(self.config)}
-
-
-@dataclass(frozen=True)
-class ConnectorInfo:
-    """A connector with its configuration (placeholders unresolved) and its tasks."""
-
-    name: str
-    config: Mapping[str, str]
-    tasks: Sequence[ConnectorTaskId]
-    type: ConnectorType
-
-    def to_json(self) -> dict[str, object]:
-        """The body of ``GET /connectors/{name}``."""
-        return {
-            "name": self.name,
-            "config": dict(self.config),
-            "tasks": [task.to_json() for task in self.tasks],
-            "type": self.type.value,
-        }
-
-
-@dataclass(frozen=True)
 class ConnectorView:
-    """All information about one connector at one moment.
-
-    Attributes:
-        name: The connector.
-        config: Its settings as given.
-        type: Source or sink; unknown if its class could not be loaded.
-        target: Its target state.
-        status: The state of the connector; None before its first report.
-        task_configs: Settings of each task, in order.
-        tasks: The states of the tasks, in order.
-    """
+    """All information about one connector at one moment; ``status`` is None before its first report."""
 
     name: str
     config: Mapping[str, str]
@@ -109,23 +54,32 @@ class ConnectorView:
             ),
         )
 
-    def info(self) -> ConnectorInfo:
-        """Returns the answer of ``GET /connectors/{name}``."""
-        ids = [ConnectorTaskId(self.name, number) for number in range(len(self.task_configs))]
-        return ConnectorInfo(self.name, self.config, ids, self.type)
+    def info_json(self) -> dict[str, object]:
+        """The answer of ``GET /connectors/{name}``."""
+        return {
+            "name": self.name,
+            "config": dict(self.config),
+            "tasks": [task.to_json() for task in self._ids()],
+            "type": self.type.value,
+        }
 
-    def task_infos(self) -> list[TaskInfo]:
-        """Returns the answer of ``GET /connectors/{name}/tasks``."""
-        return [TaskInfo(ConnectorTaskId(self.name, n), config) for n, config in enumerate(self.task_configs)]
+    def tasks_json(self) -> list[dict[str, object]]:
+        """The answer of ``GET /connectors/{name}/tasks``."""
+        return [
+            {"id": task.to_json(), "config": dict(config)}
+            for task, config in zip(self._ids(), self.task_configs, strict=True)
+        ]
+
+    def _ids(self) -> list[ConnectorTaskId]:
+        return [ConnectorTaskId(self.name, number) for number in range(len(self.task_configs))]
 
     def status_json(
         self, beside: Callable[[ConnectorTaskId | str], Mapping[str, object]] = lambda unit: {}
     ) -> dict[str, object] | None:
-        """Returns the answer of ``GET /connectors/{name}/status``, or None if no state is known yet.
+        """The answer of ``GET /connectors/{name}/status``, or None if no state is known yet.
 
         Args:
-            beside: Returns the further fields of a task, or of the connector by its name; see
-                ``TaskStatus.to_json``.
+            beside: Returns the further fields of a task, or of the connector by its name.
         """
         if self.status is None:
             return None
@@ -139,13 +93,7 @@ class ConnectorView:
 
 @dataclass(frozen=True)
 class PreviewLimits:
-    """The limits at which a preview ends.
-
-    Attributes:
-        records: The most records.
-        seconds: The time limit, even if the connector does not return.
-        bytes: The most bytes of records.
-    """
+    """The limits at which a preview ends: records, seconds (even if the connector does not return), bytes of records."""
 
     records: int = 10
     seconds: float = 5.0
@@ -157,9 +105,7 @@ class GivenRecord:
     """A record from the caller.
 
     Attributes:
-        topic: Its topic.
         key, value: Values from JSON; for a sink a text is the bytes of the message, and other values become JSON.
-        partition, timestamp: Its stated partition and timestamp.
         headers: Texts by name.
     """
 
@@ -176,10 +122,8 @@ class PreviewRequest:
     """The configuration and records of a preview.
 
     Attributes:
-        type: Source or sink.
         config: The connector's configuration, placeholders resolved.
         records: The caller's records; None to read some from the source, or from the sink's topics.
-        limits: The limits of reading.
         step: Called with what the preview does now, for the error of a timeout; any thread.
     """
 
@@ -201,14 +145,7 @@ class BackfillState(enum.Enum):
 
 @dataclass(frozen=True, order=True)
 class BackfillRange:
-    """Messages of one topic partition.
-
-    Attributes:
-        topic: The topic.
-        partition: Its partition.
-        start: The offset of the first message.
-        end: The offset after the last one.
-    """
+    """Messages of one topic partition, from the offset ``start`` up to ``end``, exclusive."""
 
     topic: str
     partition: int
@@ -216,7 +153,6 @@ class BackfillRange:
     end: int
 
     def to_json(self) -> dict[str, object]:
-        """The JSON of REST."""
         return {
             "kafka_topic": self.topic,
             "kafka_partition": self.partition,
@@ -251,11 +187,8 @@ class BackfillQuestion:
     """A request, and the connector that it is about.
 
     Attributes:
-        name: The connector.
-        kind: The type of the connector: source or sink.
-        config: Its settings, placeholders resolved.
+        config: The connector's settings, placeholders resolved.
         tasks: Functions that read the settings of each of its tasks, with placeholders resolved again.
-        request: The request.
     """
 
     name: str
@@ -267,12 +200,7 @@ class BackfillQuestion:
 
 @dataclass(frozen=True)
 class BackfillShare:
-    """The part of a source's backfill that has the settings of one of its tasks.
-
-    Attributes:
-        read_config: Reads the settings of that task.
-        parts: The parts to read.
-    """
+    """The part of a source's backfill that has the settings of one of its tasks, which ``read_config`` reads."""
 
     read_config: Callable[[], Mapping[str, str]]
     parts: Sequence[BackfillPart]
@@ -283,17 +211,14 @@ class BackfillView:
     """A backfill as readers see it.
 
     Attributes:
-        state: Its state.
-        worker_id: The worker that runs it.
-        began: The time of its start, in ISO 8601.
-        ended: The time of its end, in ISO 8601.
+        began, ended: Times in ISO 8601.
         reads: The ranges that it reads, in the shape of REST.
         records: The number of records that it has read.
         total: The maximum number of records; None if unknown.
         trace: The error that failed it.
         positions: For each source or topic partition the position after the delivered records.
-        progress: The progress that its task reports, in the shape of REST; None if it reports none.
-        waiting_for: The wait of its task for a retry, in the shape of REST; None if there is none.
+        progress: The progress that its task reports, in the shape of REST.
+        waiting_for: The wait of its task for a retry, in the shape of REST.
     """
 
     state: BackfillState
@@ -309,7 +234,6 @@ class BackfillView:
     waiting_for: Mapping[str, object] | None = None
 
     def to_json(self) -> dict[str, object]:
-        """The JSON of REST."""
         found: dict[str, object] = {
             "state": self.state.value,
             "worker_id": self.worker_id,
@@ -331,7 +255,7 @@ class BackfillPlan:
     Attributes:
         reads: The ranges to read, in the shape of REST.
         writes: A description of the target.
-        total: The maximum number of records.
+        total: The maximum number of records; None if unknown.
         ranges: The messages, for a sink.
         shares: The parts, for a source.
     """

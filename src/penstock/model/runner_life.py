@@ -71,7 +71,6 @@ class RunnerLife(NamedTuple):
     """The state.
 
     Attributes:
-        phase: The phase of the task's thread.
         paused: True if the task should pause.
         ending: The reason for its end.
         stop: The state of its `stop`.
@@ -85,7 +84,6 @@ class RunnerLife(NamedTuple):
     failure: BaseException | None = None
 
     def at(self, phase: RunnerPhase) -> RunnerLife:
-        """The same in another phase."""
         made = self._replace(phase=phase)
         return next((one for one in (_BETWEEN_CALLS, _IN_CALL) if one == made), made)
 
@@ -96,7 +94,6 @@ class RunnerLife(NamedTuple):
 
     @property
     def is_cancelled(self) -> bool:
-        """True if the task was abandoned."""
         return self.ending is TaskEnding.CANCEL
 
 
@@ -177,12 +174,7 @@ class RunnerOrder(Enum):
 
 @dataclass(frozen=True)
 class LogFailure:
-    """Write an error to the log.
-
-    Attributes:
-        error: The error.
-        asked: The earlier request to the task.
-    """
+    """Write an error to the log; ``asked`` is the earlier request to the task."""
 
     error: BaseException
     asked: TaskEnding

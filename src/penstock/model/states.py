@@ -1,8 +1,6 @@
-"""The states and statuses of connectors and tasks, the target states, and the names of tasks.
+"""The names of connectors and tasks and sets of them, their states and statuses, and the target states.
 
-Main types: ``State`` (the actual state), ``TargetState`` (the state that a user requested), ``ConnectorType``;
-``ConnectorTaskId``, connector and number; ``ConnectorStatus`` and ``TaskStatus``: state, worker, and the error of a
-failure; ``Progress``, as a task reports it. Values; any thread.
+Values; any thread.
 """
 
 from __future__ import annotations
@@ -50,10 +48,7 @@ class TargetState(Enum):
 
     @classmethod
     def from_initial_state(cls, text: str | None) -> TargetState:
-        """Reads ``initial_state`` of a create request.
-
-        Args:
-            text: RUNNING, PAUSED or STOPPED in any case; None means RUNNING.
+        """Reads ``initial_state`` of a create request, in any case; None means RUNNING.
 
         Raises:
             ValueError: another text.
@@ -94,7 +89,6 @@ class ConnectorTaskId(NamedTuple):
         return f"{self.connector}-{self.task}"
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST: ``{"connector": ..., "task": ...}``."""
         return {"connector": self.connector, "task": self.task}
 
 
@@ -123,7 +117,6 @@ class Units:
 
     @classmethod
     def union(cls, several: Iterable[Units]) -> Units:
-        """The units of all these, each once."""
         listed = list(several)
         return cls.of(
             (one for units in listed for one in units.connectors), (one for units in listed for one in units.tasks)
@@ -151,7 +144,6 @@ class Units:
         yield from self.tasks
 
     def of_connectors(self, names: Container[str]) -> Units:
-        """The units of these connectors."""
         return self._only(lambda one: one in names, lambda one: one.connector in names)
 
     def ordered(self) -> Units:
@@ -178,14 +170,12 @@ def all_units(task_counts: Mapping[str, int]) -> Units:
 
 @dataclass(frozen=True, slots=True)
 class ConnectorStatus:
-    """State of a connector.
+    """The state of a connector.
 
     Attributes:
-        name: The connector.
-        state: Its state.
         worker_id: ``host:port`` of the worker that reports it.
         trace: The stack trace, if it failed.
-        version: Version of the connector's class, if known.
+        version: The version of the connector's class, if known.
         generation: The group's generation at the report; 0 on a standalone worker.
     """
 
@@ -197,7 +187,6 @@ class ConnectorStatus:
     generation: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """The ``connector`` part of the status endpoint's answer."""
         return _to_json(self.state, self.worker_id, self.version, self.trace)
 
 
@@ -213,11 +202,7 @@ class TaskStatus:
     generation: int = 0
 
     def to_json(self, beside: Mapping[str, object] = MappingProxyType({})) -> dict[str, object]:
-        """One entry of ``tasks`` in the status endpoint's answer.
-
-        Args:
-            beside: Further fields: ``waiting_for``, the reason for a long wait, and ``progress``.
-        """
+        """One entry of ``tasks`` in the status endpoint's answer; ``beside`` are further fields."""
         return {"id": self.id.task, **_to_json(self.state, self.worker_id, self.version, self.trace), **beside}
 
 
@@ -257,6 +242,5 @@ class Progress:
             raise ValueError(f"progress: unit is a word such as 'rows', not {self.unit!r}")
 
     def to_json(self) -> dict[str, object]:
-        """The JSON of REST."""
         told: dict[str, object] = {"done": self.done, "total": self.total, "unit": self.unit}
         return {**told, "text": self.text} if self.text else told

@@ -22,7 +22,7 @@ from starlette.responses import Response
 from penstock.errors import BadRequestException, NotFoundException
 from penstock.herder import Health, Herder
 from penstock.herder.offset_changes import AlterRequest, offsets_body
-from penstock.model.payloads import ConnectorView, ServerInfo
+from penstock.model.payloads import ConnectorView
 from penstock.rest.bodies import (
     MAX_BODY_BYTES,
     backfill_request,
@@ -109,7 +109,7 @@ async def _list_connectors(request: Request) -> Response:
     for name, view in views.items():
         parts = body.setdefault(name, {})
         if "info" in expand:
-            parts["info"] = view.info().to_json()
+            parts["info"] = view.info_json()
         if "status" in expand and (status := view.status_json(s.herder.beside_state)) is not None:
             parts["status"] = status
     return json_response(body)
@@ -119,11 +119,11 @@ async def _create_connector(request: Request) -> Response:
     wanted = create_request(await read_json(request, as_written=True))
     s, name = services(request), wanted.name
     created = await s.answer(s.herder.put_connector(name, wanted.config, target=wanted.target, replace=False), name)
-    return json_response(created.info.to_json(), 201, _location(request, name) | await _warnings(request, name))
+    return json_response(created.view.info_json(), 201, _location(request, name) | await _warnings(request, name))
 
 
 async def _get_connector(request: Request) -> Response:
-    return json_response((await _view(request)).info().to_json())
+    return json_response((await _view(request)).info_json())
 
 
 async def _get_config(request: Request) -> Response:
@@ -137,7 +137,7 @@ async def _put_config(request: Request) -> Response:
     s = services(request)
     done = await s.answer(s.herder.put_connector(name, config, target=None, replace=True), name)
     headers = (_location(request, name) if done.created else {}) | await _warnings(request, name)
-    return json_response(done.info.to_json(), 201 if done.created else 200, headers)
+    return json_response(done.view.info_json(), 201 if done.created else 200, headers)
 
 
 async def _patch_config(request: Request) -> Response:
@@ -146,7 +146,7 @@ async def _patch_config(request: Request) -> Response:
     patch = config_map(await read_json(request, as_written=True))
     s = services(request)
     done = await s.answer(s.herder.patch_connector(name, patch), name)
-    return json_response(done.info.to_json(), headers=await _warnings(request, name))
+    return json_response(done.view.info_json(), headers=await _warnings(request, name))
 
 
 async def _get_status(request: Request) -> Response:
@@ -165,7 +165,7 @@ async def _explain(request: Request) -> Response:
 
 
 async def _list_tasks(request: Request) -> Response:
-    return json_response([task.to_json() for task in (await _view(request)).task_infos()])
+    return json_response((await _view(request)).tasks_json())
 
 
 async def _get_task_status(request: Request) -> Response:
@@ -320,7 +320,7 @@ _LISTED = {*_CONNECTOR_KINDS, "converter", "header_converter", "transformation",
 
 async def _server_info(request: Request) -> Response:
     s = services(request)
-    return json_response(ServerInfo(s.version, s.commit, s.herder.kafka_cluster_id).to_json())
+    return json_response({"version": s.version, "commit": s.commit, "kafka_cluster_id": s.herder.kafka_cluster_id})
 
 
 async def _health(request: Request) -> Response:

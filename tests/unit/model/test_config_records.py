@@ -134,13 +134,6 @@ def test_a_deletion_takes_everything_that_the_topic_has_of_the_connector():
     assert after.fenced == {"c": 3}
 
 
-def test_the_count_of_producers_goes_only_after_they_were_fenced():
-    config = folded(*connector_entries("c", CONFIG), *fencing_entries("c", 3))
-
-    assert deletion_entries("c", config, fenced=True)[-1] == ("tasks-fencing-c", None)
-    assert deletion_entries("c", folded(*connector_entries("c", CONFIG)), fenced=True)[-1] == ("commit-c", None)
-
-
 def test_a_deletion_takes_what_a_java_worker_has_left_behind_under_the_name():
     left = folded(
         *task_entries("c", [{"old": "1"}, {"old": "2"}]),

@@ -143,7 +143,7 @@ class StandaloneWorker(ConnectWorker[StandaloneSettings]):
             reason = f"Stopping after an error of connector {file.name} ({file.path}): {error}"
             self.give_up(reason, EXIT_CONNECTOR_FAILED)
             return False
-        log.info("Created connector %s with %d tasks", created.info.name, len(created.info.tasks))
+        log.info("Created connector %s with %d tasks", created.view.name, len(created.view.task_configs))
         return True
 
 
