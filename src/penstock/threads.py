@@ -1,13 +1,8 @@
 """Threads with an owner, deadlines, and the end of work that no caller waits for.
 
-Main names: ``StopEvent`` (on which a task waits), ``OwnedThread`` (start, name, join with a deadline), ``start_within``
-(a thread with the log context of its starter), ``in_thread`` (one call on a separate thread, as a future),
-``as_future`` (the same for an existing thread), ``NoThreadException`` (the system refuses another thread),
-``Deadline``, ``lacks_descriptor`` (the same for file descriptors). Threads are daemons: a thread that a user's code
-blocks for ever must not keep the process alive.
-
-``end_work`` ends Python code of a plugin that loops for ever; a blocking call into C ends only when it returns. Only
-work that changes nothing may be ended so: a check of a configuration, not the writing of one.
+Threads are daemons: a thread that a user's code blocks for ever must not keep the process alive. ``end_work`` ends
+Python code of a plugin that loops for ever; a blocking call into C ends only when it returns. Only work that changes
+nothing may be ended so: a check of a configuration, not the writing of one.
 """
 
 from __future__ import annotations
@@ -74,11 +69,7 @@ log = logging.getLogger(__name__)
 
 
 class Deadline:
-    """A moment that a chain of blocking calls shares.
-
-    Args:
-        seconds: The time until the deadline.
-        clock: Seconds of a monotonic clock.
+    """A moment that a chain of blocking calls shares, by a monotonic clock.
 
     >>> now = [10.0]
     >>> deadline = Deadline(5, clock=lambda: now[0])
@@ -97,7 +88,6 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """True if no time is left."""
         return self.remaining() == 0.0
 
 
@@ -118,7 +108,6 @@ class StopEvent(threading.Event):
         self._adding = threading.Lock()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """See ``threading.Event``."""
         return super().wait(timeout)
 
     def set(self) -> None:
@@ -148,15 +137,10 @@ class OwnedThread:
 
     @property
     def name(self) -> str:
-        """The thread's name."""
         return self._thread.name
 
     def start(self) -> None:
-        """Starts it, once.
-
-        Raises:
-            NoThreadException: the system refuses it; nothing has begun.
-        """
+        """Starts it, once; raises NoThreadException if the system refuses it."""
         try:
             self._thread.start()
         except RuntimeError as error:
@@ -197,22 +181,15 @@ def start_within(name: str, body: Callable[[], None]) -> OwnedThread:
 
 
 def in_thread(name: str, call: Callable[[], T]) -> Future[T]:
-    """Runs one call on a new thread.
+    """Runs one call on a new thread; raises NoThreadException if the system refuses it.
 
     For calls in which a user's code may block for any time: a pool would run out of threads.
-
-    Raises:
-        NoThreadException: the system refuses the thread; the call has not begun.
     """
     return in_own_thread(name, call)[0]
 
 
 def in_own_thread(name: str, call: Callable[[], T]) -> tuple[Future[T], OwnedThread]:
-    """As ``in_thread``, with the thread.
-
-    Raises:
-        NoThreadException: the system refuses the thread; the call has not begun.
-    """
+    """As ``in_thread``, with the thread."""
     future, body = as_future(call)
     thread = OwnedThread(name, body)
     thread.start()
@@ -220,11 +197,9 @@ def in_own_thread(name: str, call: Callable[[], T]) -> tuple[Future[T], OwnedThr
 
 
 def as_future(call: Callable[[], T]) -> tuple[Future[T], Callable[[], None]]:
-    """The outcome of a call as a future.
+    """The outcome of a call as a future, and the function that a thread must run for it, once.
 
-    Returns:
-        The future, and the function that a thread must run for it, once. If the future is cancelled before, nothing
-        runs; a call that has begun is not cancelled.
+    If the future is cancelled before, nothing runs; a call that has begun is not cancelled.
     """
     future: Future[T] = Future()
 

@@ -1,7 +1,7 @@
 """The herder's thread: an event loop that runs requests as coroutines and answers them with futures.
 
-Main type: ``HerderLoop``. While one request waits for a connector's or task's thread, other requests run; only the code
-between two ``await`` touches the herder's state, so no lock is needed for it.
+While one request waits for a connector's or task's thread, other requests run; only the code between two ``await``
+touches the herder's state, so no lock is needed for it.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ log = logging.getLogger(__name__)
 class HerderLoop:
     """A thread with a queue of requests.
 
-    Args:
-        name: Name of the thread.
-
-    Thread: ``start`` and ``stop`` by the owner; ``submit`` and ``post`` from any thread.
+    Thread: ``start`` and ``stop`` by the owner; ``submit``, ``post`` and ``spawn`` from any thread.
     """
 
     def __init__(self, name: str) -> None:
@@ -41,11 +38,7 @@ class HerderLoop:
         self._thread.start()
 
     def submit(self, request: Callable[[], Coroutine[object, object, T]]) -> Future[T]:
-        """Queues a request.
-
-        Returns:
-            Its answer, or ``ConnectException`` when the worker is shutting down.
-        """
+        """Queues a request; its answer is ``ConnectException`` when the worker is shutting down."""
         answer: Future[T] = Future()
         if self._closing:
             answer.set_exception(ConnectException("Worker is shutting down"))
@@ -71,7 +64,7 @@ class HerderLoop:
             log.debug("An event came after the end of the herder")
 
     def spawn(self, name: str, request: Callable[[], Coroutine[object, object, None]]) -> None:
-        """As ``submit`` for a request without a waiting caller: its failure is logged. Thread: any."""
+        """As ``submit`` for a request without a waiting caller: its failure is logged."""
 
         def ended(answer: Future[None]) -> None:
             error = None if answer.cancelled() else answer.exception()
@@ -97,10 +90,7 @@ class HerderLoop:
     async def off_loop(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
         """Runs a call that may block on a thread of its own.
 
-        Args:
-            name: The name of the thread.
-            call: The function that it runs.
-            ends: True to end it when no caller waits any more; only for calls that change nothing.
+        ``ends`` ends the call when no caller waits any more; only for calls that change nothing.
         """
         future, thread = in_own_thread(name, call)
         try:
@@ -111,10 +101,8 @@ class HerderLoop:
             raise
 
     def stop(self, last: Callable[[], Coroutine[object, object, None]], timeout_s: float) -> bool:
-        """Refuses further requests, runs one last one, and ends the thread.
-
-        Returns:
-            False when the last request did not end in time.
+        """Refuses further requests, runs one last one, and ends the thread; False when the last request did not end in
+        time.
         """
         answer = self.submit(last)
         self._closing = True

@@ -1,8 +1,6 @@
 """Requests about the offsets of one connector: parses, checks and serves them, with Kafka's error texts.
 
-Main types: ``OffsetEntry``, ``AlterRequest``, with ``sink_offsets``, ``source_offsets``,
-``entries_of_sink`` and ``describe_sink_plan``, all pure; ``OffsetChanges`` serves. Its methods block (on a broker, a
-disk, or the connector's own hook) and are called on a thread of the caller's choice; it holds no state.
+``OffsetChanges`` serves: its methods block (on a broker, a disk, or the connector's own hook). The functions are pure.
 
 Source: AbstractHerder.alterConnectorOffsets, SinkUtils and ConnectUtils of Kafka Connect; KIP-875.
 """
@@ -42,7 +40,6 @@ class OffsetEntry:
     offset: Mapping[str, object] | None
 
     def to_json(self) -> dict[str, object]:
-        """The shape used by REST."""
         return {
             "partition": None if self.partition is None else dict(self.partition),
             "offset": None if self.offset is None else dict(self.offset),
@@ -81,11 +78,7 @@ def not_stopped(connector: str) -> BadRequestException:
 
 
 def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
-    """The partitions and offsets that a sink's entries name; the last entry of a partition counts.
-
-    Raises:
-        BadRequestException: an entry is wrong.
-    """
+    """The partitions and offsets that a sink's entries name; the last entry of a partition counts."""
     offsets: dict[TopicPartition, int | None] = {}
     timestamps: dict[TopicPartition, int] = {}
     for entry in entries:
@@ -111,11 +104,7 @@ def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
 
 
 def source_offsets(entries: Sequence[OffsetEntry]) -> list[OffsetEntry]:
-    """Checks that a store can keep a source's entries; returns them.
-
-    Raises:
-        BadRequestException: a partition or offset holds something that cannot be stored.
-    """
+    """Returns a source's entries; raises BadRequestException for an entry that cannot be stored."""
     for entry in entries:
         try:
             key_bytes("", entry.partition)
@@ -147,11 +136,8 @@ def offsets_body(entries: Sequence[OffsetEntry]) -> dict[str, object]:
 
 
 def done_message(verb: str, stated: bool) -> dict[str, object]:
-    """The answer to a change.
-
-    Args:
-        verb: ``altered`` or ``reset``.
-        stated: True if the connector has declared that it handles offsets.
+    """The answer to a change (``altered`` or ``reset``); ``stated`` if the connector has declared that it handles
+    offsets.
     """
     if stated:
         return {"message": f"The offsets for this connector have been {verb} successfully"}
@@ -163,12 +149,9 @@ def done_message(verb: str, stated: bool) -> dict[str, object]:
 
 
 def describe_sink_plan(verb: str, plan: SinkPlan, default_to_beginning: bool) -> dict[str, object]:
-    """Describes the effect of a change of a sink's offsets, for ``dry_run``.
+    """Describes the effect of a change (``altered`` or ``reset``) of a sink's offsets, for ``dry_run``.
 
-    Args:
-        verb: ``altered`` or ``reset``.
-        plan: The present and the new offsets.
-        default_to_beginning: The start of a partition without an offset (``auto.offset.reset``).
+    ``default_to_beginning`` is the start of a partition without an offset (``auto.offset.reset``).
     """
     listed = []
     again_sum = 0
@@ -265,11 +248,9 @@ class OffsetChanges:
     """The offsets of one connector.
 
     Attributes:
-        connector: Its name.
-        type: Source or sink.
         config: Its settings, placeholders resolved.
         offsets: The offset stores.
-        new_connector: A fresh instance of its class.
+        new_connector: Makes a fresh instance of its class.
         transactional_id: The id for changes of a source's offsets, if its tasks write in transactions.
     """
 
@@ -281,7 +262,6 @@ class OffsetChanges:
     transactional_id: str | None = None
 
     def read(self) -> list[OffsetEntry]:
-        """The committed offsets."""
         if self.type is ConnectorType.SINK:
             return entries_of_sink(self.offsets.read_sink(self.connector, self.config))
         found = self.offsets.read_source(self.connector, self.config)
@@ -289,12 +269,7 @@ class OffsetChanges:
 
     # ------------------------------------------------------------------ alter
     def prepare_alter(self, request: AlterRequest) -> PreparedChange:
-        """Checks the request and asks the connector.
-
-        Raises:
-            BadRequestException: the request is wrong.
-            ConnectException: the connector refuses.
-        """
+        """Checks the request and asks the connector; raises ConnectException if either refuses."""
         if self.type is ConnectorType.SINK:
             wanted = self._sink_target(request)
             self.offsets.check_sink(self.connector, self.config, wanted)
@@ -306,7 +281,6 @@ class OffsetChanges:
         return PreparedChange(stated, lambda: self._write_source(entries, partitions))
 
     def plan_alter(self, request: AlterRequest) -> dict[str, object]:
-        """Describes the effect of the request."""
         if self.type is ConnectorType.SINK:
             plan = self.offsets.plan_sink(self.connector, self.config, self._sink_target(request))
             return describe_sink_plan("altered", plan, self._begins_at_start())
@@ -328,7 +302,6 @@ class OffsetChanges:
         return PreparedChange(stated, lambda: self._write_source(entries, None))
 
     def plan_reset(self) -> dict[str, object]:
-        """Describes the effect of a reset."""
         if self.type is ConnectorType.SINK:
             known = dict.fromkeys(self.offsets.read_sink(self.connector, self.config))
             plan = self.offsets.plan_sink(self.connector, self.config, known)
@@ -337,7 +310,6 @@ class OffsetChanges:
         return describe_source_plan("reset", before, [replace(entry, offset=None) for entry in before])
 
     def subscription(self) -> Subscription:
-        """The topics that a sink reads."""
         # Imported here: it brings the Kafka client, and the command imports this module before the REST server listens.
         from penstock.kafka.consumer.offsets import Subscription
 

@@ -1,12 +1,8 @@
-"""Serves requests that start and stop nothing: offsets, validation, previews, explanations.
+"""Serves requests that start and stop no task: offsets, validation, previews, and explanations of a connector.
 
-Main type: ``Questions``; its methods are coroutines of the herder's thread. Main functions: ``effective_settings``,
-``explain_offsets``, ``explain_commit``, ``explain_roads``, ``look_around`` and ``explain_waiting``, the parts of an
-explanation of a connector: its settings and their origin, its offsets and lag, its waits.
-
-Thread: the herder's. Blocking calls (to a broker, a disk, a connector) run on separate threads, also the functions for
-explanations other than ``effective_settings`` and ``explain_roads``. Only a change of offsets holds a lock, so that the
-connector is not resumed during the change.
+``Questions`` has the requests, coroutines of the herder's thread. Blocking calls (to a broker, a disk, a connector) run
+on separate threads, and with them the functions for the parts of an explanation. Only a change of offsets holds a lock,
+so that the connector is not resumed during the change.
 """
 
 from __future__ import annotations
@@ -98,10 +94,8 @@ def _taken_from_worker(config: Mapping[str, str], worker: Mapping[str, str], kin
 
 
 def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
-    """The committed offsets; for a sink with the lag.
-
-    Raises:
-        KafkaException: Kafka does not answer within a few seconds.
+    """The committed offsets; for a sink with the lag. Raises KafkaException within a few seconds if Kafka does not
+    answer.
     """
     if changes.type is not ConnectorType.SINK:
         return [entry.to_json() for entry in changes.read()]
@@ -120,14 +114,7 @@ def explain_offsets(changes: OffsetChanges) -> list[dict[str, object]]:
 def explain_commit(
     kind: ConnectorType, worker: Mapping[str, str], config: Mapping[str, str], *, exactly_once: bool = False
 ) -> dict[str, object]:
-    """Describes the trigger of the next commit of offsets.
-
-    Args:
-        kind: Source or sink.
-        worker: The worker's file.
-        config: The connector's settings.
-        exactly_once: True if offsets of sources are committed in transactions, with the records.
-    """
+    """Describes the trigger of the next commit of offsets, by the worker's file and the connector's settings."""
     others = ["pause", "stop", "restart", "the end of the worker"]
     if exactly_once and kind is ConnectorType.SOURCE:
         return _explain_transactions(worker, config, others)
@@ -160,8 +147,7 @@ def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dic
     """Counts the records that went through Spark as columns and the records that went one by one, by reason; most
     first.
 
-    Args:
-        counts: The values of the metric ``penstock_spark_records_total``: labels and number.
+    ``counts`` are the values of the metric ``penstock_spark_records_total``: labels and number.
     """
     found: Counter[tuple[str, str]] = Counter()
     for labels, count in counts:
@@ -171,20 +157,14 @@ def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dic
 
 @dataclass(frozen=True)
 class Surroundings:
-    """The findings around a connector that has nothing to do.
-
-    Attributes:
-        kafka: The reason why Kafka does not answer.
-        topics: The missing topics of a sink.
-        input: The missing input that the connector reports.
-    """
+    """The findings around a connector that has nothing to do: why Kafka does not answer, missing topics and input."""
 
     kafka: str | None = None
     topics: Sequence[str] = ()
     input: Sequence[str] = ()
 
     def behind(self, waiting: WaitReason) -> WaitReason:
-        """Returns the wait, or its cause: a missing topic or input explains only a task without work."""
+        """The wait, or its cause: a missing topic or input explains only a task without work."""
         if waiting.reason == "broker":
             return waiting if waiting.cause else waiting.because(self.kafka)
         if waiting.reason not in ("no_data", "group_join", "no_partitions"):
@@ -198,10 +178,8 @@ class Surroundings:
 def look_around(changes: OffsetChanges, target: TargetState, kafka: str | None) -> Surroundings:
     """Looks for missing topics and input of a connector. May block.
 
-    Args:
-        changes: The offset requests of the connector, with its configuration.
-        target: The target state: a paused or stopped connector lacks nothing.
-        kafka: The reason why Kafka did not return the offsets; if set, it is not called again.
+    A paused or stopped connector lacks nothing. ``kafka`` is the reason why Kafka did not return the offsets; if set,
+    Kafka is not called again.
     """
     if target is not TargetState.STARTED:
         return Surroundings(kafka)
@@ -219,7 +197,7 @@ def _topic_faults(changes: OffsetChanges) -> Sequence[str]:
 
 
 def _obstacles(changes: OffsetChanges) -> Sequence[str]:
-    """Returns the connector's own obstacles; an error of a user's code does not hide the rest of the answer."""
+    """The connector's own obstacles; an error of a user's code does not hide the rest of the answer."""
     try:
         return [str(text) for text in changes.new_connector().obstacles(changes.config)]
     except BaseException as error:
@@ -230,7 +208,7 @@ def _obstacles(changes: OffsetChanges) -> Sequence[str]:
 
 
 def _failed(waiting: WaitReason, trace: str | None, then: str) -> WaitReason:
-    """Returns the wait; if the instance has failed, with its error and advice."""
+    """The wait; if the instance has failed, with its error and advice."""
     if waiting.reason != "failed" or not trace:
         return waiting
     return waiting.because(root_cause(trace), f"Fix the cause, then restart it: {then}")
@@ -308,24 +286,17 @@ _LOOK_S: Final = 0.02
 
 
 class Questions:
-    """Answers about the connectors of a herder.
-
-    Args:
-        plane: The shared state of requests.
-        hook_timeout_s: The time limit of a connector's ``alter_offsets``.
-    """
+    """Answers about the connectors of a herder; ``hook_timeout_s`` limits a connector's ``alter_offsets``."""
 
     def __init__(self, plane: ControlPlane, hook_timeout_s: float = OFFSETS_TIMEOUT_S) -> None:
         self._hook_timeout_s = hook_timeout_s
         self._plane = plane
 
     async def read_offsets(self, name: str) -> Sequence[OffsetEntry]:
-        """The committed offsets."""
         changes = await self._offset_changes(name)
         return await self._plane.loop.off_loop(f"offsets-{name}", changes.read)
 
     async def plan_offsets(self, name: str, plan: Callable[[OffsetChanges], dict[str, object]]) -> dict[str, object]:
-        """Describes the effect of a change."""
         changes = await self._offset_changes(name)
         return await self._plane.loop.off_loop(f"offsets-{name}", lambda: plan(changes))
 
@@ -391,7 +362,6 @@ class Questions:
         return OffsetChanges(name, checked.type, config, parts.worker.offsets, new_connector)
 
     async def explain(self, name: str) -> dict[str, object]:
-        """The settings with their origin, the offsets, and the waits of the connector and its tasks."""
         plane = self._plane
         parts = await plane.ready()
         worker, validator = parts.worker, parts.validator
@@ -445,7 +415,6 @@ class Questions:
     async def preview(
         self, config: dict[str, str | None], records: Sequence[GivenRecord] | None, limits: PreviewLimits
     ) -> dict[str, object]:
-        """Previews the results of a configuration for some records."""
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
         config.setdefault("name", "preview")
@@ -481,7 +450,6 @@ class Questions:
             stages.pop(name, None)
 
     async def validate(self, config: dict[str, str | None]) -> ConfigInfos:
-        """All settings of a configuration, with their errors."""
         parts = await self._plane.ready()
         worker, validator = parts.worker, parts.validator
         config = self._plane.unmasked(config.get("name") or "", config)

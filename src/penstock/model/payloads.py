@@ -93,7 +93,7 @@ class ConnectorView:
 
 @dataclass(frozen=True)
 class PreviewLimits:
-    """The limits at which a preview ends: records, seconds (even if the connector does not return), bytes of records."""
+    """The limits of a preview: records, seconds (even if the connector does not return), and bytes of records."""
 
     records: int = 10
     seconds: float = 5.0

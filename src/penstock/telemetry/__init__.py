@@ -5,7 +5,7 @@ Start from:
 - ``log_context``, ``ContextFormatter`` (``logs``): ``[connector|task-0]`` in every line of a thread.
 - ``Loggers`` (``logs``): levels that change while the worker runs; ``SeldomLog`` next to it limits repeated
   warnings.
-- ``Metrics``, ``Counter``, ``Gauge``, ``MetricFamily`` (``metrics``): the registry of one worker; ``metrics_text`` next
+- ``Metrics``, ``Counter``, ``MetricFamily`` (``metrics``): the registry of one worker; ``metrics_text`` next
   to it: as text for Prometheus.
 - ``BusyTimes`` (``waits``): the busy time of each stage of a task. ``waiting_for`` next to it: announces the wait of a
   thread in the code that waits; ``stands_still``: a long wait for ``/health``; ``stacks``: the stacks of all threads.
@@ -16,21 +16,19 @@ Modules that count define the metrics: ``penstock.worker.task_metrics`` for task
 Thread: any.
 """
 
-from penstock.telemetry.logs import ContextFormatter, configure_logging, current_log_context, log_context
-from penstock.telemetry.metrics import Counter, Gauge, MetricFamily, Metrics
+from penstock.telemetry.logs import ContextFormatter, configure_logging, log_context
+from penstock.telemetry.metrics import Counter, MetricFamily, Metrics
 from penstock.telemetry.waits import BusyTimes, Stack, Wait, no_probe, waiting_for, waits
 
 __all__ = [
     "BusyTimes",
     "ContextFormatter",
     "Counter",
-    "Gauge",
     "MetricFamily",
     "Metrics",
     "Stack",
     "Wait",
     "configure_logging",
-    "current_log_context",
     "log_context",
     "no_probe",
     "waiting_for",

@@ -1,12 +1,8 @@
-"""The log of a worker: the context ``[connector
-task-0]`` in every line, levels that change at run time, rare warnings.
+"""The log of a worker: the context ``[connector|task-0]`` in every line, levels that change at run time, rare warnings.
 
-Main names: ``log_context`` (a context manager, entered once at the top of a thread), ``ContextFormatter``,
-``configure_logging``; ``Loggers``, the log levels; ``SeldomLog``, which limits repeated warnings:
-while a broker is unreachable, a client notices it many times a second.
+The context belongs to the thread (or asyncio task) that entered it. Any thread may change levels, one atomic step at a
+time.
 
-Thread: the context belongs to the thread (or asyncio task) that entered it. Any thread may change levels, one atomic
-step at a time.
 Source: org.apache.kafka.connect.util.LoggingContext, runtime.Loggers; the line format of Kafka Connect's log
     configuration; KIP-495, KIP-976.
 """
@@ -52,16 +48,11 @@ class LoggerLevel:
     last_modified: int | None
 
     def to_json(self) -> dict[str, object]:
-        """The form of REST answers."""
         return {"level": self.level, "last_modified": self.last_modified}
 
 
 class Loggers:
-    """The loggers of this process.
-
-    Args:
-        now_ms: The time of day.
-    """
+    """The loggers of this process; ``now_ms`` is the time of day."""
 
     def __init__(self, now_ms: Callable[[], int] = lambda: int(time.time() * 1000)) -> None:
         self._now_ms = now_ms
@@ -164,11 +155,6 @@ _ExcInfo = tuple[type[BaseException], BaseException, TracebackType | None] | tup
 _context: ContextVar[str] = ContextVar("penstock_log_context", default="")
 
 
-def current_log_context() -> str:
-    """The text in front of this thread's messages, ``"[name|task-0] "``, or an empty string."""
-    return _context.get()
-
-
 @contextmanager
 def log_context(connector: str, task: int | None = None, scope: str | None = None) -> Iterator[None]:
     """Marks the log lines of this thread until the block ends.
@@ -177,10 +163,6 @@ def log_context(connector: str, task: int | None = None, scope: str | None = Non
         connector: Name of the connector.
         task: Number of the task; None for the connector itself, which is shown as ``worker``.
         scope: The work of the thread for the task, for example ``offsets``.
-
-    >>> with log_context("local-file-source", 0):
-    ...     current_log_context()
-    '[local-file-source|task-0] '
     """
     who = "worker" if task is None else f"task-{task}"
     text = f"[{connector}|{who}|{scope}] " if scope else f"[{connector}|{who}] "
@@ -198,18 +180,15 @@ class ContextFormatter(logging.Formatter):
     """
 
     def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:
-        """See ``logging.Formatter``. A comma comes before the milliseconds, as in Java's logs."""
         moment = time.strftime("%Y-%m-%d %H:%M:%S", self.converter(record.created))
         return f"{moment},{int(record.msecs):03d}"
 
     def formatException(self, ei: _ExcInfo) -> str:
-        """See ``logging.Formatter``. With DEBUG the whole trace, else the one that a status shows."""
         if ei[1] is None or logging.getLogger("penstock").isEnabledFor(logging.DEBUG):
             return super().formatException(ei)
         return stack_trace(ei[1])
 
     def formatMessage(self, record: logging.LogRecord) -> str:
-        """See ``logging.Formatter``. Puts time, level and context in front of the message."""
         context = getattr(record, "context", None)
         context = _context.get() if context is None else context
         return f"[{self.formatTime(record)}] {record.levelname} {context}{record.message} ({record.name})"
@@ -240,12 +219,7 @@ def _not_py4j(record: logging.LogRecord) -> bool:
 
 
 def configure_logging(level: str = "INFO", stream: TextIO | None = None) -> None:
-    """Sends all log lines to one stream in the worker's format.
-
-    Args:
-        level: Level of the root logger.
-        stream: The target; standard output by default, as in Kafka Connect.
-    """
+    """Sends all log lines to one stream, standard output by default as in Kafka Connect, in the worker's format."""
     handler = logging.StreamHandler(stream if stream is not None else sys.stdout)
     handler.setFormatter(ContextFormatter())
     handler.addFilter(_not_py4j)
@@ -263,14 +237,11 @@ REPEAT_S: Final = 60.0
 
 
 class SeldomLog:
-    """Warnings of one part; each kind is written once a minute.
-
-    Args:
-        logger: the target.
-        clock: monotonic seconds.
+    """Warnings of one part; each kind is written once a minute: while a broker is unreachable, a client notices it many
+    times a second.
 
     Attributes:
-        last: the last warning, written or not; None before the first.
+        last: The last warning, written or not; None before the first.
     """
 
     def __init__(self, logger: logging.Logger, clock: Callable[[], float] = time.monotonic) -> None:

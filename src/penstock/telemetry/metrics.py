@@ -1,9 +1,6 @@
-"""Counters and gauges with tags, readable at any moment, also as text for Prometheus.
+"""Counters and gauges with tags, readable at any moment, also as text for Prometheus (``metrics_text``).
 
-Main types: ``Metrics`` (the registry of one worker, passed as an argument: there is no global one), ``Counter``,
-``Gauge``, ``MetricFamily`` (gauges that come and go). Main function: ``metrics_text``, pure.
-
-Thread: any updates and reads.
+``Metrics`` is the registry of one worker, passed as an argument: there is no global one. Thread: any.
 """
 
 from __future__ import annotations
@@ -32,7 +29,6 @@ class Counter:
         self._value = 0.0
 
     def add(self, amount: float = 1) -> None:
-        """Adds a number that is not negative."""
         if amount < 0:
             raise ValueError(f"a counter cannot go down (by {amount})")
         with self._lock:
@@ -40,30 +36,11 @@ class Counter:
 
     @property
     def value(self) -> float:
-        """The sum so far."""
         return self._value
 
 
-class Gauge:
-    """A number that is computed at each read."""
-
-    __slots__ = ("_read",)
-
-    def __init__(self, read: Callable[[], float]) -> None:
-        self._read = read
-
-    @property
-    def value(self) -> float:
-        """The current number."""
-        return self._read()
-
-
 class MetricFamily:
-    """Gauges of one name, which may come and go; their numbers are computed at each read.
-
-    Attributes:
-        description: For people; empty when there is none.
-    """
+    """Gauges of one name, which may come and go; their numbers are computed at each read."""
 
     __slots__ = ("_read", "description", "key")
 
@@ -75,7 +52,6 @@ class MetricFamily:
         self._read = read
 
     def read(self) -> Iterator[tuple[dict[str, str], float]]:
-        """The tags and the current value of each gauge."""
         for more, value in self._read():
             yield {**dict(self.key[1]), **more}, value
 
@@ -95,7 +71,6 @@ class Metrics:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._counters: dict[_Key, Counter] = {}
-        self._gauges: dict[_Key, Gauge] = {}
         self._families: dict[_Key, MetricFamily] = {}
 
     # Parameters before the slash are positional, so that tags can have any name.
@@ -104,12 +79,9 @@ class Metrics:
         with self._lock:
             return self._counters.setdefault(_key(name, tags), Counter())
 
-    def gauge(self, name: str, read: Callable[[], float], /, **tags: str) -> Gauge:
+    def gauge(self, name: str, read: Callable[[], float], /, **tags: str) -> None:
         """Registers the function that reads a gauge; replaces an earlier gauge of that name and tags."""
-        gauge = Gauge(read)
-        with self._lock:
-            self._gauges[_key(name, tags)] = gauge
-        return gauge
+        self.family(name, lambda: [({}, read())], **tags)
 
     def family(
         self,
@@ -121,11 +93,7 @@ class Metrics:
     ) -> MetricFamily:
         """Registers the function that reads gauges that come and go; replaces an earlier family of that name and tags.
 
-        Args:
-            name: The name of all gauges.
-            read: Yields the further tags and the value of each gauge.
-            description: The help text.
-            tags: The tags of all gauges.
+        ``read`` yields the further tags and the value of each gauge; ``description`` is the help text.
         """
         family = MetricFamily(_key(name, tags), read, description)
         with self._lock:
@@ -142,7 +110,7 @@ class Metrics:
         """Removes all metrics that carry these tags, so that no metrics of deleted connectors remain."""
         wanted = set(tags.items())
         with self._lock:
-            for table in (self._counters, self._gauges, self._families):
+            for table in (self._counters, self._families):
                 for key in [key for key in table if wanted <= set(key[1])]:
                     del table[key]
 
@@ -154,11 +122,7 @@ class Metrics:
     def read(self) -> Iterator[tuple[str, Mapping[str, str], float]]:
         """Name, tags and value of each metric, ordered by name and tags."""
         with self._lock:
-            everything: list[tuple[_Key, Counter | Gauge | MetricFamily]] = [
-                *self._counters.items(),
-                *self._gauges.items(),
-                *self._families.items(),
-            ]
+            everything: list[tuple[_Key, Counter | MetricFamily]] = [*self._counters.items(), *self._families.items()]
         for (name, tags), metric in sorted(everything, key=lambda entry: entry[0]):
             if isinstance(metric, MetricFamily):
                 for all_tags, value in metric.read():
@@ -167,7 +131,7 @@ class Metrics:
                 yield name, dict(tags), metric.value
 
     def descriptions(self) -> dict[str, str]:
-        """Returns the description of each metric, where one is known."""
+        """The description of each metric, where one is known."""
         with self._lock:
             families = sorted(self._families.items(), key=lambda entry: entry[0], reverse=True)
         # If one name has several descriptions, the first one is used.
@@ -185,10 +149,6 @@ def metrics_text(
     metrics: Iterable[tuple[str, Mapping[str, str], float]], descriptions: Mapping[str, str] = MappingProxyType({})
 ) -> str:
     """Metrics ordered by name in Prometheus' text format; names that end in ``_total`` are counters.
-
-    Args:
-        metrics: Name, tags and value of each.
-        descriptions: By name, where there is one.
 
     >>> print(metrics_text([("a_total", {"connector": "x", "task": "0"}, 3.0), ("b", {}, 0.5)]), end="")
     # TYPE a_total counter

@@ -1,20 +1,10 @@
 """The present waits of threads, long waits, the stacks of threads, and the busy times of the stages of tasks.
 
-Main names: ``waiting_for``, around a wait, announces it; ``Wait`` is the announcement, ``waits`` returns the present
-ones of all threads. ``BusyTimes`` counts the time at work of each stage, which shows the stage that bounds the
-throughput. ``no_probe`` stands for the probes of kill tests.
-
 ``stands_still`` reports a long wait to ``/health`` and the status of tasks; in contrast to a ``Wait``, a ``Standstill``
 lasts until ``goes_on`` withdraws it, whatever the thread does between two tries.
 
-``stacks`` takes the stacks of all threads at one moment. Python 3.11 keeps a pointer from a generator's frame to the
-frame below it after the generator was left; following it then reads memory with other contents, which can crash the
-process. So no thread may run between two steps down a stack. A thread releases the interpreter only between
-instructions of Python, never inside of a built-in iterator: the whole walk is one call of such iterators.
-
-A wait costs its thread two writes to a dict and no lock. Waits may be nested: the inner one counts until it ends.
-
-Thread: any; each announces its own waits and adds its own times; any thread reads.
+A ``waiting_for`` costs its thread two writes to a dict and no lock. Waits may be nested: the inner one counts until it
+ends. Thread: any; each announces its own waits and adds its own times; any thread reads.
 """
 
 from __future__ import annotations
@@ -64,12 +54,7 @@ def no_probe(point: str) -> None:
 
 
 class waiting_for:  # noqa: N801 - read as a statement, as a context manager and a decorator are
-    """Announces the wait of this thread, while a block or a function runs.
-
-    Args:
-        reason: The reason in one word.
-        detail: Further details.
-        elsewhere: See ``Wait``; readers of the waits call it.
+    """Announces the wait of this thread, while a block or a function runs; the arguments are as in ``Wait``.
 
     >>> with waiting_for("a friend"):
     ...     waits()[get_ident()].reason
@@ -110,16 +95,12 @@ class waiting_for:  # noqa: N801 - read as a statement, as a context manager and
 
 
 def waits() -> dict[int, Wait]:
-    """Returns the current waits of threads, by their ids; threads that do not wait are left out."""
+    """The current waits of threads, by their ids."""
     return dict(_now)
 
 
 class BusyTimes:
     """Seconds at work by stage. Waiting for the previous or the next stage does not count.
-
-    Args:
-        stages: their names, in the order records pass them.
-        clock: monotonic seconds.
 
     >>> moments = iter([1.0, 3.5])
     >>> times = BusyTimes(["poll", "spark"], clock=lambda: next(moments))
@@ -135,7 +116,6 @@ class BusyTimes:
         self._seconds = dict.fromkeys(self.stages, 0.0)
 
     def add(self, stage: str, seconds: float) -> None:
-        """Adds time that was measured elsewhere."""
         self._seconds[stage] += seconds
 
     @contextmanager
@@ -148,7 +128,6 @@ class BusyTimes:
             self._seconds[stage] += self._clock() - started
 
     def seconds(self, stage: str) -> float:
-        """The sum so far."""
         return self._seconds[stage]
 
 
@@ -189,14 +168,8 @@ def stands_still(
     details: Mapping[str, object] | None = None,
     connector: str | None = None,
 ) -> Standstill:
-    """Reports a long wait; a repeated report keeps the first time.
-
-    Args:
-        owner: The name of the waiting part, which has one standstill at a time.
-        reason: The reason in one word.
-        text: The reason as a sentence.
-        since: The start of the wait; None for the time of the first report.
-        details, connector: See ``Standstill``.
+    """Reports a long wait of an owner, which has one at a time; a repeated report keeps the first time, unless
+    ``since`` is given.
 
     >>> stands_still("task a-0", "source_retry", "busy").reason
     'source_retry'
@@ -225,11 +198,8 @@ def connector_owner(name: str) -> str:
 
 
 def goes_on(owner: str, only: Standstill | None = None) -> None:
-    """Ends the report of a wait: the owner continues, or is gone.
-
-    Args:
-        owner: The name of the waiting part.
-        only: The caller's last report: a later report of another caller stays.
+    """Ends the report of a wait: the owner continues, or is gone. With ``only``, the caller's last report, a later
+    report of another caller stays.
     """
     with _standstills_lock:
         if only is None or _standstills.get(owner) is only:
@@ -237,7 +207,7 @@ def goes_on(owner: str, only: Standstill | None = None) -> None:
 
 
 def standstill_of(owner: str) -> Standstill | None:
-    """Returns the standstill of an owner; None if there is none."""
+    """The standstill of an owner; None if there is none."""
     return _standstills.get(owner)
 
 
@@ -252,9 +222,13 @@ MOST_FRAMES: Final = 160
 
 
 def stacks() -> dict[int, Stack]:
-    """The stack of each thread, outermost place first, by the thread's ident.
+    """The stack of each thread, outermost place first, by the thread's ident; of a deeper stack, only the innermost
+    ``MOST_FRAMES`` places.
 
-    Of a deeper stack, only the innermost ``MOST_FRAMES`` places.
+    Python 3.11 keeps a pointer from a generator's frame to the frame below it after the generator was left; following
+    it then reads memory with other contents, which can crash the process. So no thread may run between two steps down a
+    stack. A thread releases the interpreter only between instructions of Python, never inside of a built-in iterator:
+    the whole walk is one call of such iterators.
     """
     found: dict[int, Stack] = {}
     for ident, *frames in _walked(MOST_FRAMES):

@@ -5,7 +5,7 @@ import logging
 import sys
 import threading
 
-from penstock.telemetry import ContextFormatter, current_log_context, log_context
+from penstock.telemetry import ContextFormatter, log_context
 
 
 def line(message: str) -> str:
@@ -38,10 +38,10 @@ def test_lines_of_a_task_name_it() -> None:
 def test_the_context_belongs_to_its_thread() -> None:
     seen: list[str] = []
     with log_context("a", 0):
-        thread = threading.Thread(target=lambda: seen.append(current_log_context()))
+        thread = threading.Thread(target=lambda: seen.append(line("hello")))
         thread.start()
         thread.join()
-    assert seen == [""]
+    assert seen == ["ERROR hello (penstock.test)\n"]
 
 
 def test_a_logged_error_is_told_as_in_a_status_and_at_debug_with_all_frames() -> None:

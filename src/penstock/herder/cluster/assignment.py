@@ -57,7 +57,6 @@ class LedRound:
         members: The metadata of each member, the leader's included, by member id.
         generation: The generation of this round.
         last_completed: The generation of the last round whose assignment has reached this worker; -1 for none.
-        now_ms: The time.
     """
 
     protocol: str
@@ -79,8 +78,7 @@ class PlannedRound:
         urls: The REST address of each member, by id.
         owners: The REST address of the member that runs each unit once the round is over.
         behind_offset: If not None, a member has read the config topic up to this offset and the leader has not: all
-            members must join again. A leader that can read that far within the time of a round does so, and plans the
-            round again.
+            members must join again, unless the leader reads that far and plans the round again.
     """
 
     assignments: Mapping[str, bytes]
@@ -93,13 +91,7 @@ class PlannedRound:
 
 @dataclass(frozen=True)
 class Dealt:
-    """The work that the leader has assigned.
-
-    Attributes:
-        task_counts: The number of tasks of each connector.
-        members: The REST address of each member, by id.
-        owners: The REST address of the member that runs each unit.
-    """
+    """The work that the leader has assigned: task counts, and REST addresses of members and of each unit's owner."""
 
     task_counts: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     members: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
@@ -107,16 +99,10 @@ class Dealt:
 
 
 def plan_round(led: LedRound, config: ClusterConfig, memory: LeaderMemory, max_delay_ms: int) -> PlannedRound:
-    """Decides a round.
+    """Decides a round; ``max_delay_ms`` is the worker's ``scheduled.rebalance.max.delay.ms``.
 
     A member whose metadata cannot be read counts as one that runs nothing. It gets no work, because it may not
     understand an assignment.
-
-    Args:
-        led: The input of the round.
-        config: The configuration that the leader has read.
-        memory: The leader's state from earlier rounds.
-        max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``.
     """
     protocol = Subprotocol(led.protocol)
     told = _readable(led.members)
@@ -204,7 +190,6 @@ class LeaderMemory:
     delay_ms: int = 0
 
     def without_delay(self) -> LeaderMemory:
-        """The same memory without a delay."""
         return replace(self, candidates=(), wait_until_ms=0, delay_ms=0)
 
 
@@ -283,12 +268,7 @@ class _Loads:
 
 
 def assign(memory: LeaderMemory, now: Round, max_delay_ms: int) -> tuple[LeaderMemory, RoundPlan]:
-    """Decides one round.
-
-    Args:
-        memory: The leader's memory of earlier rounds.
-        now: The input of this round.
-        max_delay_ms: The worker's ``scheduled.rebalance.max.delay.ms``: the time that lost units wait for their member.
+    """Decides one round of the incremental protocol; see the module for the rules.
 
     Returns:
         The new memory, and the plan for the members.
@@ -325,7 +305,7 @@ def assign(memory: LeaderMemory, now: Round, max_delay_ms: int) -> tuple[LeaderM
 
 
 def _previous(memory: LeaderMemory, now: Round, active: Units) -> Units:
-    """Returns the units that ran after the last round, as far as the leader can still rely on it."""
+    """The units that ran after the last round, as far as the leader can still rely on it."""
     # If the answers of a round did not reach this worker, they may not have reached the other members either.
     previous = memory.assigned if memory.generation == now.last_completed else NOTHING
     # A member still runs a revoked unit: the last round did not come into force.
@@ -369,7 +349,7 @@ def _lost_work(
 def _balance(
     memory: LeaderMemory, now: Round, loads: _Loads, max_delay_ms: int
 ) -> tuple[LeaderMemory, dict[str, Units]]:
-    """Returns the units that members give back because they run more than their share."""
+    """The units that members give back because they run more than their share."""
     if memory.delay_ms:
         return replace(memory, took_for_balance=False), {}
     surplus = _surplus(now.configured, loads)
@@ -388,7 +368,7 @@ def _balance(
 
 
 def back_off_ms(rounds: int, max_delay_ms: int) -> int:
-    """Returns the delay of balancing after ``rounds`` rounds in a row that revoked units for the balance.
+    """The delay of balancing after ``rounds`` rounds in a row that revoked units for the balance.
 
     >>> [back_off_ms(rounds, 300_000) for rounds in (1, 2, 3, 4)]
     [40, 1600, 64000, 300000]
@@ -409,7 +389,7 @@ def _surplus(configured: Units, loads: _Loads) -> dict[str, Units]:
 
 
 def _above_share(total: int, loads: Mapping[str, Sequence[T]]) -> dict[str, Sequence[T]]:
-    """Returns the units of each member above its share of one kind: its first units, which it has had the longest."""
+    """The units of each member above its share of one kind: its first units, which it has had the longest."""
     share, extras = divmod(total, len(loads))
     sizes = Counter(len(units) for units in loads.values())
     if sizes[share + 1] == extras and sizes[share] + sizes[share + 1] == len(loads):
@@ -439,16 +419,10 @@ def _deal(loads: dict[str, list[T]], units: Iterable[T]) -> None:
 
 
 def assign_eagerly(members: Iterable[str], configured: Units) -> Mapping[str, Units]:
-    """Assigns first connectors, then tasks, one after the other to the members in the order of their ids.
+    """Assigns first connectors, then tasks, one after the other to the members (at least one) in the order of their
+    ids.
 
     Connectors and tasks are assigned separately: with one task each, one member of two would get all connectors.
-
-    Args:
-        members: The ids of all members; at least one.
-        configured: All units to run.
-
-    Returns:
-        The units of each member.
 
     >>> assign_eagerly(["m2", "m1"], Units.of(["a", "b", "c"]))["m1"].connectors
     ('a', 'c')

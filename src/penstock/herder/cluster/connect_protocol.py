@@ -1,13 +1,9 @@
 """The messages between the members of a group, as bytes: Kafka Connect's sub-protocols of the group protocol.
 
-Main types: ``MemberMetadata``, the message of a member that joins; ``Assignment``, the leader's answer to a member.
-Functions: ``encode_metadata``, ``decode_metadata``, ``encode_assignment``, ``decode_assignment``, ``offered``.
-
 Numbers are big endian. A string is an int16 length and UTF-8, bytes are an int32 length and data (-1 for null), an
 array is an int32 count and its items (-1 for null). A connector instance is written as task -1 of its connector.
 Versions 1 and 2 have the same layout; version 2 means that internal requests are signed.
 
-Values and pure functions; any thread.
 Source: org.apache.kafka.connect.runtime.distributed.ConnectProtocol, IncrementalCooperativeConnectProtocol; KIP-415,
 KIP-507.
 """
@@ -51,10 +47,7 @@ class Subprotocol(Enum):
 
 
 def offered(connect_protocol: str) -> tuple[Subprotocol, ...]:
-    """The sub-protocols that a worker offers, the preferred one first.
-
-    Args:
-        connect_protocol: The worker's ``connect.protocol``: ``assignment``, ``compatible`` or ``sessioned``.
+    """The sub-protocols that a worker with this ``connect.protocol`` offers, the preferred one first.
 
     >>> [one.value for one in offered("compatible")], offered("sessioned")[0].value
     (['compatible', 'default'], 'penstock')
@@ -111,12 +104,7 @@ class MemberMetadata:
 
 # ------------------------------------------------------------------ writing
 def encode_metadata(metadata: MemberMetadata, version: int) -> bytes:
-    """Encodes the message of a member.
-
-    Args:
-        metadata: The message.
-        version: 0, 1 or 2; version 0 leaves ``current`` out.
-    """
+    """Encodes the message of a member; version 0 leaves ``current`` out."""
     written = struct.pack(">h", version) + _string(metadata.url) + struct.pack(">q", metadata.config_offset)
     if version == 0:
         return written
@@ -127,12 +115,7 @@ def encode_metadata(metadata: MemberMetadata, version: int) -> bytes:
 
 
 def encode_assignment(assignment: Assignment, version: int) -> bytes:
-    """Encodes the leader's answer to a member.
-
-    Args:
-        assignment: The answer.
-        version: 0, 1 or 2; version 0 leaves ``revoked`` and ``delay_ms`` out.
-    """
+    """Encodes the leader's answer to a member; version 0 leaves ``revoked`` and ``delay_ms`` out."""
     written = (
         struct.pack(">hh", version, assignment.error)
         + _string(assignment.leader)
@@ -162,11 +145,7 @@ def _units(units: Units) -> bytes:
 
 # ------------------------------------------------------------------ reading
 def decode_metadata(data: bytes) -> MemberMetadata:
-    """Decodes the message of a member, of any version. Ignores further fields of newer versions.
-
-    Raises:
-        BadProtocolException: it cannot be read.
-    """
+    """Decodes the message of a member, of any version. Ignores further fields of newer versions."""
     reader = _Reader(data)
     version = reader.version()
     metadata = MemberMetadata(reader.string(), reader.number(">q"))
@@ -177,11 +156,7 @@ def decode_metadata(data: bytes) -> MemberMetadata:
 
 
 def decode_assignment(data: bytes) -> Assignment:
-    """Decodes the leader's answer, of any version; fields that are missing at the end have their defaults.
-
-    Raises:
-        BadProtocolException: it cannot be read.
-    """
+    """Decodes the leader's answer, of any version; fields that are missing at the end have their defaults."""
     reader = _Reader(data)
     reader.version()
     error = reader.number(">h")

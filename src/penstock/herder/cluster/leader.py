@@ -1,13 +1,7 @@
 """The duties of the leader of a group other than the assignment.
 
-Main types: ``LeaderDuties`` makes and replaces the session key with which workers sign, keeps the right to write the
-config topic, and removes the statuses of deleted connectors and tasks. ``FencingRounds`` ends the producers of former
-tasks of a source connector before the present tasks begin (exactly-once sources); ``FencingRound`` is one such round.
-Main functions: ``plan_fencing``, which decides a round; ``task_id`` and ``offsets_id``, the transactional ids of a
-connector.
-
-A record in the config topic holds the number of producers that there may be after a round. Task configurations that are
-committed later require another round. Invariant 4, Invariant 7.
+A record in the config topic holds the number of producers that there may be after a round of fencing. Task
+configurations that are committed later require another round. Invariant 4, Invariant 7.
 
 Thread: the herder's; ``plan_fencing`` and the ids are pure.
 Source: DistributedHerder (tick, updateDeletedConnectorStatus, updateDeletedTaskStatus, fenceZombieSourceTasks) and
@@ -102,13 +96,9 @@ def plan_fencing(config: ClusterConfig, connector: str, group_id: str) -> Fencin
 
 
 class FencingRounds:
-    """The rounds of a leader. One round of a connector runs at a time; other callers wait for it.
+    """Ends the producers of former tasks of a source connector before the present tasks begin (exactly-once sources).
 
-    Args:
-        plane: The shared state of requests.
-        require_leader: Raises an error unless this worker is the leader.
-        group_id: The id of the group.
-        fence: Fences producers; blocks.
+    One round of a connector runs at a time; other callers wait for it. ``fence`` blocks.
     """
 
     def __init__(self, plane: ControlPlane, require_leader: Callable[[], None], group_id: str, fence: Fence) -> None:
@@ -158,10 +148,9 @@ class FencingRounds:
         log.info("Connector %s: the producers of %d former tasks were fenced", name, len(planned.tasks))
 
     async def run_for_change(self, connector: str) -> str:
-        """Runs the round that a stopped connector needs before its offsets are changed; raises like `run`.
+        """Runs the round that a stopped connector needs before its offsets are changed; raises like ``run``.
 
-        Returns:
-            The transactional id for the change. Every later round fences a change that is still in progress.
+        Returns the transactional id for the change. Every later round fences a change that is still in progress.
         """
         await self.run(connector)
         return offsets_id(self._group_id, connector)
@@ -214,14 +203,8 @@ _SIGNED: Final = (Subprotocol.SESSIONED, Subprotocol.PENSTOCK)
 
 
 class LeaderDuties:
-    """The duties of a worker while it leads.
-
-    Args:
-        plane: The shared state of requests.
-        group: The membership, which knows the leader.
-        settings: The worker's settings.
-        clock_ms: Milliseconds since the epoch.
-        random_bytes: Returns this many unpredictable bytes.
+    """Makes and replaces the session key with which workers sign, keeps the right to write the config topic, and
+    removes the statuses of deleted connectors and tasks, while this worker leads.
     """
 
     def __init__(
@@ -243,12 +226,8 @@ class LeaderDuties:
         self._claimed = False
         # The last keys that it has made as the leader.
         self._own_keys: list[SessionKey] = []
-        self._foreign_key = False
-
-    @property
-    def foreign_key(self) -> bool:
-        """True if a worker outside of the group has written a session key while this worker led. Thread: any."""
-        return self._foreign_key
+        #: True if a worker outside of the group has written a session key while this worker led. Read by any thread.
+        self.foreign_key = False
 
     def on_round(self, leads: bool) -> None:
         """Called when a round has come into force."""
@@ -260,12 +239,12 @@ class LeaderDuties:
                 self._leading = self._plane.loop.begin("Leading the group", self._lead())
         else:
             self._stop_leading()
-            self._claimed, self._own_keys, self._foreign_key = False, [], False
+            self._claimed, self._own_keys, self.foreign_key = False, [], False
 
     def on_session_key(self) -> None:
         """Called when a session key was read."""
         key = self._plane.snapshot.session_key
-        if self._group.place.leads and self._own_keys and key not in self._own_keys and not self._foreign_key:
+        if self._group.place.leads and self._own_keys and key not in self._own_keys and not self.foreign_key:
             self._plane.loop.begin("Looking for another group", self._find_other_group())
 
     def reclaim(self) -> None:
@@ -289,9 +268,9 @@ class LeaderDuties:
             if not self._group.place.leads or loop.time() > since_s + self._group.settings.session_timeout_ms / 1000:
                 return
             await asyncio.sleep(_PAUSE_S)
-        if not self._group.place.leads or self._foreign_key:
+        if not self._group.place.leads or self.foreign_key:
             return
-        self._foreign_key = True
+        self.foreign_key = True
         log.error(
             "Another group of workers writes to the config topic %s: a session key in it is none of the group %s, "
             "which this worker leads. What either group configures, both run: give each group.id topics of its own",

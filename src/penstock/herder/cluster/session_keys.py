@@ -1,13 +1,9 @@
 """The keys with which workers of a group sign requests to each other, and the signatures.
 
-Main types: ``Signer`` (headers for a request to another worker), ``Verifier`` (checks them). Functions: ``new_key`` and
-``key_due_ms``, which say when the leader has to make another key.
-
 Java signs only the body of a request, so anyone who has read one request can send it again, also to another path.
 Requests to Penstock workers have a second signature, over the method, the path, the time and a nonce. If all members of
 the group make it, requests without it are refused; Java ignores its headers.
 
-Thread: ``Verifier`` any, it has a lock; the rest are pure functions and values.
 Source: KIP-507; org.apache.kafka.connect.runtime.rest.InternalRequestSignature.
 """
 
@@ -42,19 +38,13 @@ _DIGITS: Final = 19
 
 
 def new_key(settings: KeySettings, now_ms: int, random_bytes: Callable[[int], bytes]) -> SessionKey:
-    """A key for the group.
-
-    Args:
-        settings: Its algorithm and size.
-        now_ms: Milliseconds since the epoch.
-        random_bytes: Returns this many unpredictable bytes.
-    """
+    """A key for the group; ``random_bytes`` returns this many unpredictable bytes."""
     bits = settings.size_bits or _DEFAULT_BITS
     return SessionKey(random_bytes((bits + 7) // 8), settings.algorithm, now_ms)
 
 
 def key_due_ms(key: SessionKey | None, settings: KeySettings, now_ms: int) -> int | None:
-    """Returns the milliseconds until the leader makes another key; 0 for at once, None for never.
+    """The milliseconds until the leader makes another key; 0 for at once, None for never.
 
     A key is due when there is none, when the present one has another algorithm or size, and when it is too old.
     """
@@ -83,14 +73,7 @@ class Signer:
     nonce: Callable[[], str]
 
     def headers(self, key: SessionKey, method: str, path: str, body: bytes) -> dict[str, str]:
-        """The headers that identify the sender as a worker of the group.
-
-        Args:
-            key: The group's key.
-            method: The method of the request.
-            path: The path of the request, as it is sent, without the query.
-            body: The body of the request.
-        """
+        """The headers that identify the sender as a worker of the group; ``path`` as it is sent, without the query."""
         time, nonce = str(self.now_ms()), self.nonce()
         return {
             ALGORITHM: self.algorithm,
@@ -107,6 +90,8 @@ class Verifier:
     Args:
         accepted: The accepted algorithms, by Java's names.
         now_ms: Milliseconds since the epoch.
+
+    Thread: any.
     """
 
     def __init__(self, accepted: tuple[str, ...], now_ms: Callable[[], int]) -> None:

@@ -40,7 +40,7 @@ _LOOK_S: Final = 0.05
 
 
 class OtherWorkers(Protocol):
-    """Requests to workers. Every method blocks: any thread except the herder's.
+    """Requests to workers, which REST sends. Every method blocks: any thread except the herder's.
 
     Each raises ConnectException if the other worker cannot be reached or refuses.
     """
