@@ -69,11 +69,25 @@ class Task(ABC):
         return "undefined"
 
 
-class TaskContext(ABC):  # noqa: B024 - what the worker implements is in its subclasses
+class TaskContext(ABC):
     """The interface through which every task makes requests of the worker: the common part of source and sink tasks.
 
-    Source: Penstock's own.
+    Source: org.apache.kafka.connect.source.SourceTaskContext and SinkTaskContext.
     """
+
+    @abstractmethod
+    def configs(self) -> dict[str, str]:
+        """The task's newest configuration, with placeholders replaced again (a secret may have changed)."""
+
+    def plugin_metrics(self) -> PluginMetrics:
+        """Returns the registry for the task's own metrics, which ``GET /metrics`` shows until the task ends.
+
+        Source: KIP-877.
+
+        Raises:
+            NotImplementedError: The context does not come from a worker and does not override this method.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
     def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
         """Reports the progress of work that has an end, such as the first load of a table.
@@ -301,9 +315,16 @@ class Connector(ABC):
         Raises:
             IllegalWorkerStateException: ``initialize`` was not called yet.
         """
-        if self._context is None:
+        context: ConnectorContext = self._context_of(ConnectorContext)
+        return context
+
+    def _context_of(self, kind: type) -> Any:
+        context = self._context
+        if context is None:
             raise IllegalWorkerStateException(f"{type(self).__name__} has no context before initialize() is called")
-        return self._context
+        if not isinstance(context, kind):
+            raise IllegalWorkerStateException(f"{type(self).__name__} was initialized with {type(context).__name__}")
+        return context
 
     def start(self, props: Mapping[str, str]) -> None:
         """Begins: reads its settings, starts monitor threads. The default keeps ``props``, and parses ``settings``.
@@ -445,9 +466,7 @@ class SourceConnector(Connector):
         Raises:
             IllegalWorkerStateException: ``initialize`` was not called yet, or not with a source connector's context.
         """
-        context = super().context()
-        if not isinstance(context, SourceConnectorContext):
-            raise IllegalWorkerStateException(f"{type(self).__name__} was initialized with {type(context).__name__}")
+        context: SourceConnectorContext = self._context_of(SourceConnectorContext)
         return context
 
     def exactly_once_support(self, props: Mapping[str, str]) -> ExactlyOnceSupport | None:
@@ -516,9 +535,7 @@ class SinkConnector(Connector):
         Raises:
             IllegalWorkerStateException: ``initialize`` was not called yet, or not with a sink connector's context.
         """
-        context = super().context()
-        if not isinstance(context, SinkConnectorContext):
-            raise IllegalWorkerStateException(f"{type(self).__name__} was initialized with {type(context).__name__}")
+        context: SinkConnectorContext = self._context_of(SinkConnectorContext)
         return context
 
     def alter_offsets(self, props: Mapping[str, str], offsets: Mapping[TopicPartition, int | None]) -> bool:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.api.connector import SourceConnector
 from penstock.api.frames.frame import SourceFrame
-from penstock.api.source import FrameSourceTask
+from penstock.api.source import FrameSourceTask, _no_backfills
 from penstock.config import find_class, import_class
 from penstock.data import Schema
 from penstock.errors import ConnectException, IllegalWorkerStateException, RetriableException
@@ -228,11 +228,11 @@ class PartitionedSource(SourceConnector):
         Raises:
             NotImplementedError: There are no backfills of this source.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
+        raise _no_backfills(self)
 
     def backfill(self, part: BackfillPart, offset: Mapping[str, Any] | None) -> Iterator[Chunk]:
         """Reads a piece of a backfill; see ``SourceTask.backfill``. Runs in a task, on an instance of its own."""
-        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
+        raise _no_backfills(self)
 
     if not TYPE_CHECKING:
 
@@ -562,10 +562,7 @@ def assigned_partitions(props: Mapping[str, str]) -> list[dict[str, Any]]:
 
     Source: Penstock's own.
     """
-    return _of_list(props.get(PARTITIONS_CONFIG))
-
-
-def _of_list(text: str | None) -> list[dict[str, Any]]:
+    text = props.get(PARTITIONS_CONFIG)
     try:
         found = json.loads(text or "")
     except ValueError:

@@ -19,14 +19,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, overload
 
 from penstock.api.connector import Task, TaskContext
 from penstock.api.frames.frame import OF_NO_ROW, Rows, SinkFrame, ValueForm
-from penstock.api.metrics import PluginMetrics
 from penstock.api.record import OffsetAndMetadata, SinkRecord, TopicPartition
 from penstock.errors import ConnectException, IllegalWorkerStateException, OwnershipLostException, RetriableException
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-    from penstock.api.frames.frame import SinkFrame
 
 
 class ErrantRecordReporter(ABC):
@@ -81,10 +78,6 @@ class SinkTaskContext(TaskContext):
     Raises:
         IllegalWorkerStateException: From every method, before ``initialize`` and after the task has closed.
     """
-
-    @abstractmethod
-    def configs(self) -> dict[str, str]:
-        """The task's newest configuration, with placeholders replaced again (a secret may have changed)."""
 
     @overload
     def offset(self, offsets: TopicPartition, offset: int) -> None: ...
@@ -198,16 +191,6 @@ class SinkTaskContext(TaskContext):
         ``isolate`` calls it, and raises such an error unchanged.
         """
         return not isinstance(error, OF_NO_ROW)
-
-    def plugin_metrics(self) -> PluginMetrics:
-        """Returns the registry for the task's own metrics, which ``GET /metrics`` shows until the task ends.
-
-        Source: KIP-877.
-
-        Raises:
-            NotImplementedError: The context does not come from a worker and does not override this method.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
     def spark(self) -> SparkSession:
         """The worker's Spark session, for a task that writes with Spark. Waits until the session is up.

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.api.connector import OffsetStorageReader, Task, TaskContext
 from penstock.api.frames.frame import SourceFrame
-from penstock.api.metrics import PluginMetrics
 from penstock.api.record import RecordMetadata, SourceRecord
 from penstock.errors import BadRequestException, IllegalWorkerStateException
 
@@ -123,6 +122,10 @@ class BackfillPart:
         return {"partition": dict(self.partition), **self.reads, "rows": self.rows}
 
 
+def _no_backfills(source: object) -> NotImplementedError:
+    return NotImplementedError(f"{type(source).__name__} has no backfills: override plan_backfill() and backfill()")
+
+
 class TransactionBoundary(Enum):
     """The places where transactions end with exactly-once delivery: the values of ``transaction.boundary``.
 
@@ -168,10 +171,6 @@ class SourceTaskContext(TaskContext):
     is_preview: bool = False
 
     @abstractmethod
-    def configs(self) -> dict[str, str]:
-        """The task's newest configuration, with placeholders replaced again (a secret may have changed)."""
-
-    @abstractmethod
     def offset_storage_reader(self) -> OffsetStorageReader:
         """A reader of the committed source offsets, from which the task resumes.
 
@@ -206,16 +205,6 @@ class SourceTaskContext(TaskContext):
         A standalone worker has no transactions and always answers None.
         """
         return None
-
-    def plugin_metrics(self) -> PluginMetrics:
-        """Returns the registry for the task's own metrics, which ``GET /metrics`` shows until the task ends.
-
-        Source: KIP-877.
-
-        Raises:
-            NotImplementedError: The context does not come from a worker and does not override this method.
-        """
-        raise NotImplementedError(f"{type(self).__name__} has no plugin metrics: override plugin_metrics()")
 
     def spark(self) -> SparkSession:
         """The worker's Spark session, for a task that reads with Spark. Waits until the session is up.
@@ -364,7 +353,7 @@ class SourceTask(Task):
 
         Source: Penstock's own.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
+        raise _no_backfills(self)
 
     def backfill(
         self, part: BackfillPart, offset: Mapping[str, object] | None
@@ -385,7 +374,7 @@ class SourceTask(Task):
 
         Source: Penstock's own.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no backfills: override plan_backfill() and backfill()")
+        raise _no_backfills(self)
 
     def wakeup(self) -> None:
         """Tells the task to stop: a waiting ``poll`` should return at once, with the records it has, or None.

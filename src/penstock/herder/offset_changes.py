@@ -61,14 +61,6 @@ class AlterRequest:
     dry_run: bool = False
 
 
-@dataclass(frozen=True)
-class SinkOffsets:
-    """The changes of a sink's entries; a partition is in one of the two."""
-
-    offsets: Mapping[TopicPartition, int | None]
-    timestamps: Mapping[TopicPartition, int]
-
-
 def not_stopped(connector: str) -> BadRequestException:
     """The refusal to change the offsets of a connector that may run."""
     return BadRequestException(
@@ -77,8 +69,10 @@ def not_stopped(connector: str) -> BadRequestException:
     )
 
 
-def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
-    """The partitions and offsets that a sink's entries name; the last entry of a partition counts."""
+def sink_offsets(
+    entries: Sequence[OffsetEntry],
+) -> tuple[dict[TopicPartition, int | None], dict[TopicPartition, int]]:
+    """The offsets, and the timestamps, that a sink's entries name; the last entry of a partition counts."""
     offsets: dict[TopicPartition, int | None] = {}
     timestamps: dict[TopicPartition, int] = {}
     for entry in entries:
@@ -100,7 +94,7 @@ def sink_offsets(entries: Sequence[OffsetEntry]) -> SinkOffsets:
             )
         else:
             offsets[at] = _number(offset[OFFSET], "offset", "Offset values", _MAX_OFFSET)
-    return SinkOffsets(offsets, timestamps)
+    return offsets, timestamps
 
 
 def source_offsets(entries: Sequence[OffsetEntry]) -> list[OffsetEntry]:
@@ -112,11 +106,6 @@ def source_offsets(entries: Sequence[OffsetEntry]) -> list[OffsetEntry]:
         except DataException as error:
             raise BadRequestException(str(error)) from error
     return list(entries)
-
-
-def frozen_partition(partition: Mapping[str, object] | None) -> frozenset[tuple[str, object]] | None:
-    """A source partition as the key that ``SourceConnector.alter_offsets`` gets."""
-    return None if partition is None else frozenset(partition.items())
 
 
 def entries_of_sink(offsets: Mapping[TopicPartition, int | None]) -> list[OffsetEntry]:
@@ -322,10 +311,9 @@ class OffsetChanges:
     def _sink_target(self, request: AlterRequest) -> dict[TopicPartition, int | None]:
         if request.timestamp_ms is not None:
             return {**self.offsets.at_timestamp(self.connector, self.config, (), request.timestamp_ms)}
-        wanted = sink_offsets(request.entries)
-        found = dict(wanted.offsets)
-        for moment in sorted(set(wanted.timestamps.values())):
-            partitions = [at for at, when in wanted.timestamps.items() if when == moment]
+        found, timestamps = sink_offsets(request.entries)
+        for moment in sorted(set(timestamps.values())):
+            partitions = [at for at, when in timestamps.items() if when == moment]
             found.update(self.offsets.at_timestamp(self.connector, self.config, partitions, moment))
         return found
 
@@ -353,7 +341,9 @@ class OffsetChanges:
         instance = self.new_connector()
         assert isinstance(instance, SourceConnector)
         # A source partition may be null, which only a connector can judge.
-        offsets = {frozen_partition(entry.partition): entry.offset for entry in entries}
+        offsets = {
+            None if entry.partition is None else frozenset(entry.partition.items()): entry.offset for entry in entries
+        }
         return self._ask(verb, lambda: instance.alter_offsets(dict(self.config), offsets))  # type: ignore[arg-type]
 
     def _ask(self, verb: str, ask: Callable[[], bool]) -> bool:

@@ -20,7 +20,7 @@ from penstock.errors import ConnectException, KafkaException
 from penstock.herder.control_plane import ControlPlane
 from penstock.herder.offset_changes import OffsetChanges, OffsetEntry, PreparedChange, done_message, not_stopped
 from penstock.kafka.settings.table import is_client_secret
-from penstock.model import ConnectorTaskId, ConnectorType, TargetState
+from penstock.model import ConnectorType, TargetState
 from penstock.model.cluster_config import plain
 from penstock.model.payloads import ConnectorView, GivenRecord, PreviewLimits, PreviewRequest
 from penstock.settings import WORKER
@@ -28,13 +28,19 @@ from penstock.traces import root_cause
 from penstock.validation.config_infos import ConfigInfos, Redaction, is_secret_name, masked, redaction_of
 from penstock.validation.settings import clients_of, placeholder_warnings
 from penstock.worker.task.waiting import Hints, WaitReason, because, connector_waiting, places, task_waiting
+from penstock.worker.worker import Worker
 
+log = logging.getLogger(__name__)
 #: The time limit of Kafka for a sink's offsets: users ask for explanations when Kafka is unavailable, too.
 _KAFKA_TIMEOUT_S: Final = 5.0
 #: Settings that a connector takes from the worker when it has none of its own.
 _FROM_WORKER: Final = ("key.converter", "value.converter", "header.converter")
-
-
+#: The time limit of a REST request, in seconds.
+OFFSETS_TIMEOUT_S: Final = 90.0
+#: The time that tasks on other workers may take to end after their deadline, and the interval of the checks of their
+#: statuses.
+_STOP_SLACK_S: Final = 5.0
+_LOOK_S: Final = 0.02
 #: A setting with more digits is no number of milliseconds.
 _DIGITS: Final = 19
 
@@ -116,31 +122,21 @@ def explain_commit(
 ) -> dict[str, object]:
     """Describes the trigger of the next commit of offsets, by the worker's file and the connector's settings."""
     others = ["pause", "stop", "restart", "the end of the worker"]
+    setting = "offset.flush.interval.ms"
+    text = worker.get(setting, "60000")
     if exactly_once and kind is ConnectorType.SOURCE:
-        return _explain_transactions(worker, config, others)
-    if kind is ConnectorType.SINK:
+        boundary, own = config.get("transaction.boundary", "poll").lower(), "transaction.boundary.interval.ms"
+        if boundary != "interval":
+            ends = ["its tasks, through their transaction context"]
+            if boundary != "connector":
+                ends = ["the end of each poll", *others]
+            return {"every_ms": None, "setting": "transaction.boundary", "or": ends}
+        if own in config:
+            setting, text = own, config[own]
+    elif kind is ConnectorType.SINK:
         others = ["context.request_commit() of a task", "a rebalance of the group", *others]
-    interval = worker.get("offset.flush.interval.ms", "60000")
-    return {
-        "every_ms": int(interval) if interval.isdecimal() and len(interval) < _DIGITS else None,
-        "setting": "offset.flush.interval.ms",
-        "or": others,
-    }
-
-
-def _explain_transactions(
-    worker: Mapping[str, str], config: Mapping[str, str], others: Sequence[str]
-) -> dict[str, object]:
-    boundary = config.get("transaction.boundary", "poll").lower()
-    if boundary == "interval":
-        own, of_worker = "transaction.boundary.interval.ms", "offset.flush.interval.ms"
-        setting, text = (own, config[own]) if own in config else (of_worker, worker.get(of_worker, "60000"))
-        every_ms = int(text) if text.isdecimal() and len(text) < _DIGITS else None
-        return {"every_ms": every_ms, "setting": setting, "or": list(others)}
-    ends = ["its tasks, through their transaction context"]
-    if boundary != "connector":
-        ends = ["the end of each poll", *others]
-    return {"every_ms": None, "setting": "transaction.boundary", "or": ends}
+    every_ms = int(text) if text.isdecimal() and len(text) < _DIGITS else None
+    return {"every_ms": every_ms, "setting": setting, "or": others}
 
 
 def explain_roads(counts: Iterable[tuple[Mapping[str, str], float]]) -> list[dict[str, object]]:
@@ -220,69 +216,35 @@ def progress_of(hints: Hints) -> dict[str, object]:
 
 
 def explain_waiting(
-    view: ConnectorView,
-    busy_with: str | None,
-    *,
-    spark_up: bool,
-    spark_trouble: str | None = None,
-    around: Surroundings,
-    hints: Callable[[ConnectorTaskId], Hints],
-    retry: WaitReason | None = None,
+    view: ConnectorView, busy_with: str | None, worker: Worker, around: Surroundings
 ) -> tuple[dict[str, object], Sequence[dict[str, object]]]:
-    """Describes the waits of the connector and each of its tasks.
-
-    Args:
-        view: The connector.
-        busy_with: The present step of a request about it.
-        spark_up: True if there is a Spark session.
-        spark_trouble: The reason why Spark does not work; None if it works.
-        around: The missing topics and input of the connector.
-        hints: A task's own information.
-        retry: The connector's own call that will be repeated.
-    """
+    """Describes the waits of the connector and each of its tasks; ``busy_with`` is the present step of a request."""
     restart = f"penstock connectors restart {shlex.quote(view.name)}"
     threads = places()
-    state = None if view.status is None else view.status.state
+    state, trace = (None, None) if view.status is None else (view.status.state, view.status.trace)
+    retry = worker.connector_waiting(view.name)
     waits = connector_waiting(view.name, state, threads, retry)
     if not view.tasks and retry is None:
         waits = around.behind(waits)
-    connector = _failed(waits, None if view.status is None else view.status.trace, restart).to_json()
+    connector = _failed(waits, trace, restart).to_json()
     if busy_with is not None:
         connector["busy_with"] = busy_with
-    tasks: list[dict[str, object]] = [
-        {
-            "id": task.id.task,
-            "state": task.state.value,
-            "waiting_for": _failed(
-                around.behind(
-                    task_waiting(
-                        str(task.id),
-                        task.state,
-                        threads,
-                        spark_up=spark_up,
-                        spark_trouble=spark_trouble,
-                        kafka_up=not around.kafka,
-                        hints=hints(task.id),
-                    )
-                ),
-                task.trace,
-                f"{restart} --task {task.id.task}",
-            ).to_json(),
-            **progress_of(hints(task.id)),
-        }
-        for task in view.tasks
-    ]
+    tasks: list[dict[str, object]] = []
+    for task in view.tasks:
+        hints = worker.hints(task.id)
+        waits = task_waiting(
+            str(task.id),
+            task.state,
+            threads,
+            spark_up=worker.spark_up,
+            spark_trouble=worker.spark_trouble,
+            kafka_up=not around.kafka,
+            hints=hints,
+        )
+        waits = _failed(around.behind(waits), task.trace, f"{restart} --task {task.id.task}")
+        body = {"id": task.id.task, "state": task.state.value, "waiting_for": waits.to_json()}
+        tasks.append({**body, **progress_of(hints)})
     return connector, tasks
-
-
-log = logging.getLogger(__name__)
-
-#: The time limit of a REST request, in seconds.
-OFFSETS_TIMEOUT_S: Final = 90.0
-#: The time that tasks on other workers may take to end after their deadline, and the interval of the checks of their
-#: statuses.
-_STOP_SLACK_S: Final = 5.0
-_LOOK_S: Final = 0.02
 
 
 class Questions:
@@ -384,15 +346,8 @@ class Questions:
                 problem = {"offsets_error": redaction.text(str(error))}
             last = worker.backfills.view(name)
             beside = {} if last is None else {"backfill": redaction.body(last.to_json())}
-            connector, tasks = explain_waiting(
-                view,
-                busy,
-                spark_up=worker.spark_up,
-                spark_trouble=worker.spark_trouble,
-                around=look_around(changes, view.target, problem.get("offsets_error")),
-                hints=worker.hints,
-                retry=worker.connector_waiting(name),
-            )
+            around = look_around(changes, view.target, problem.get("offsets_error"))
+            connector, tasks = explain_waiting(view, busy, worker, around)
             return {
                 "name": name,
                 "type": view.type.value,

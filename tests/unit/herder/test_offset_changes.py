@@ -175,8 +175,10 @@ def test_an_entry_of_a_sink_that_cannot_be_is_refused(entry: OffsetEntry, words:
 
 
 def test_the_last_entry_of_a_partition_counts() -> None:
-    found = sink_offsets([at(0, 1), at("0", 5, key="kafka_timestamp"), at(1, 5, key="kafka_timestamp"), at("1", None)])
-    assert (found.offsets, found.timestamps) == ({T1: None}, {T0: 5})
+    offsets, timestamps = sink_offsets(
+        [at(0, 1), at("0", 5, key="kafka_timestamp"), at(1, 5, key="kafka_timestamp"), at("1", None)]
+    )
+    assert (offsets, timestamps) == ({T1: None}, {T0: 5})
 
 
 @pytest.mark.parametrize("entry", [at(9, 1), at(0, 1, topic="nope")])

@@ -192,7 +192,6 @@ class _Reader:
 
     def field(self, column: pa.ChunkedArray, name: str, wanted: pa.DataType | None) -> pa.Array | pa.ChunkedArray:
         """One field of all values."""
-
         steps = split_path(name)
         while steps:
             kind = column.type
@@ -225,7 +224,6 @@ class _Reader:
         Raises:
             DataException: A value does not fit.
         """
-
         if array.type == wanted:
             return array
         try:
@@ -297,7 +295,6 @@ def _index_of(kind: pa.DataType, step: str, name: str) -> int:
 
 def _cast(array: pa.Array, wanted: pa.DataType) -> pa.Array:
     """Casts the array. Raises ``ValueError`` if the type never fits, Arrow's error if some values do not fit."""
-
     given = array.type
     if is_variant(given) or _kind(given) != _kind(wanted):
         if pa.types.is_timestamp(wanted) and pa.types.is_integer(given):
@@ -341,7 +338,6 @@ def _with_decimals(array: pa.Array) -> pa.Array:
     Raises:
         DataException: A value has more digits than a decimal column can hold.
     """
-
     if not _is_unscaled(array.type):
         return array
     digits, scales = pc.struct_field(array, [0]), pc.struct_field(array, [1])

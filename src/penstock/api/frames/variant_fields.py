@@ -76,7 +76,6 @@ class Variants:
     @classmethod
     def of(cls, column: pa.ChunkedArray) -> Variants:
         """The values of a VARIANT column."""
-
         array = column.combine_chunks()
         values = pc.struct_field(array, [0])
         buffers = values.buffers()
@@ -93,7 +92,6 @@ class Variants:
     # ------------------------------------------------------------------ where values are
     def step(self, name: str) -> Variants:
         """The field with this name; absent where the value is not an object or does not have the field."""
-
         ids = np.array([_names(one).get(name, -1) for one in self.dictionaries] or [-1])[self.names]
         left = np.flatnonzero((self.starts >= 0) & (ids >= 0))
         left = left[self.data[self.starts[left]] & 3 == v.OBJECT]
@@ -119,7 +117,6 @@ class Variants:
 
     def _items(self) -> tuple[Variants, np.ndarray]:
         """The items of arrays, one after the other, and how many each row has."""
-
         there = np.flatnonzero(self.starts >= 0)
         starts = self.starts[there]
         header = self.data[starts].astype(np.int64)
@@ -136,7 +133,6 @@ class Variants:
 
     def _numbers(self, at: np.ndarray, size: np.ndarray) -> np.ndarray:
         """Little-endian numbers of one to four bytes."""
-
         found = np.zeros(len(at), np.int64)
         for index in range(4):
             found |= np.where(index < size, self.data[at + index].astype(np.int64) << 8 * index, 0)
@@ -148,7 +144,6 @@ class Variants:
     # ------------------------------------------------------------------ what stands there
     def kinds(self) -> np.ndarray:
         """The kind of each value."""
-
         there = self.starts >= 0
         header = self.data[np.where(there, self.starts, 0)]
         table = np.full(64, -1)
@@ -170,7 +165,6 @@ class Variants:
         Raises:
             DataException: The values have no type in common, or do not fit the requested type.
         """
-
         kinds = self.kinds()
         parts: list[pa.Array] = []
         places: list[np.ndarray] = []
@@ -235,7 +229,6 @@ class Variants:
         self, kind: int, wanted: pa.DataType | None, cast: Cast, name: str
     ) -> Iterator[tuple[pa.Array, np.ndarray]]:
         """Columns of values of one kind each, in their natural type, with their positions."""
-
         everything = np.arange(len(self.starts))
         types = self.data[self.starts] >> 2
         match kind:
@@ -269,11 +262,9 @@ class Variants:
 
     def _bytes(self, size: int, after: int = 1) -> np.ndarray:
         """The bytes that follow the header, a row each."""
-
         return np.ascontiguousarray(self.data[self.starts[:, None] + np.arange(after, after + size)])
 
     def _integers(self, types: np.ndarray) -> np.ndarray:
-
         found = np.zeros(len(types), np.int64)
         for kind, width in _WIDTHS.items():
             pick = np.flatnonzero(types == kind)
@@ -281,7 +272,6 @@ class Variants:
         return found
 
     def _decimals(self, types: np.ndarray) -> Iterator[tuple[pa.Array, np.ndarray]]:
-
         scales = self.data[self.starts + 1]
         numbers = np.zeros((len(types), 2), "<i8")
         for kind, width in ((v.DECIMAL4, 4), (v.DECIMAL8, 8)):
@@ -296,7 +286,6 @@ class Variants:
             yield pa.Array.from_buffers(pa.decimal128(_DIGITS, scale), len(pick), [None, buffer]), pick
 
     def _texts(self, *, binary: bool) -> pa.Array:
-
         header = self.data[self.starts]
         short = header & 3 == v.SHORT_STRING
         sizes = np.where(short, header >> 2, self._numbers(self.starts + 1, np.full(len(header), 4)))
@@ -315,7 +304,6 @@ class Variants:
             return pa.array([one.decode("utf-8", "replace") for one in found.to_pylist()], pa.string())
 
     def _list(self, wanted: pa.DataType | None, cast: Cast, name: str) -> pa.Array:
-
         items, counts = self._items()
         is_list = wanted is not None and (pa.types.is_list(wanted) or pa.types.is_large_list(wanted))
         values = items.read(wanted.value_type if is_list else None, cast, f"{name}[]")  # type: ignore[union-attr]
@@ -328,7 +316,6 @@ def _common(made: list[tuple[int, pa.Array, np.ndarray]], name: str) -> pa.DataT
     Raises:
         DataException: No type can hold all of them.
     """
-
     kinds = {kind for kind, _, _ in made}
     types = {array.type for _, array, _ in made}
     if not types:

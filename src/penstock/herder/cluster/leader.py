@@ -287,7 +287,7 @@ class LeaderDuties:
                 await self._claim()
                 due_ms = await self._keep_key()
             except (ConnectException, KafkaException) as error:
-                log.warning("The leader could not do all of its duties, and tries again: %s", error)
+                log.warning("The leader cannot claim the config topic or write a session key, and retries: %s", error)
                 await asyncio.sleep(_PAUSE_S)
                 continue
             if due_ms is None:
@@ -314,7 +314,7 @@ class LeaderDuties:
             key = new_key(settings, self._clock_ms(), self._random_bytes)
             self._own_keys = [*self._own_keys[-_KEPT_KEYS:], key]
             await self._plane.write(session_key_entries(key))
-            log.info("The group %s signs with another key now", self._settings.group_id)
+            log.info("The leader has written another session key for the group %s", self._settings.group_id)
             due_ms = key_due_ms(key, settings, self._clock_ms())
         return due_ms
 

@@ -242,7 +242,7 @@ class WorkerGroup(Membership, GroupEvents):
         try:
             self._plane.loop.submit(self.ready_to_join).result(timeout_s)
         except (ConnectException, TimeoutError) as error:
-            log.warning("Not all work has ended before the group assigns it again: %s", error)
+            log.warning("Some tasks or connectors have not ended before the group assigns them again: %s", error)
 
     def assign(
         self, protocol: str, leader: str, members: Mapping[str, bytes], generation: int, last_completed: int
@@ -268,7 +268,7 @@ class WorkerGroup(Membership, GroupEvents):
         try:
             told = decode_assignment(joined.assignment)
         except BadProtocolException as error:
-            log.error("What the leader of the group says cannot be read, and the group is asked again: %s", error)
+            log.error("The leader's assignment cannot be read, and this worker joins the group again: %s", error)
             self.member.rejoin("an assignment could not be read")
             return
         with self._moving:
@@ -380,7 +380,7 @@ class WorkerGroup(Membership, GroupEvents):
             self._planned = None
         if delay_ms > 0:
             self._planned = asyncio.get_running_loop().call_later(
-                delay_ms / 1000, lambda: self.member.rejoin("the time is over that lost work waits")
+                delay_ms / 1000, lambda: self.member.rejoin("the delay for the work of a lost worker is over")
             )
 
     def _deal_if_changed(self, config: ClusterConfig) -> None:

@@ -162,7 +162,7 @@ class WorkerCluster:
                 return
             except (ConnectException, KafkaException) as error:
                 log.warning(
-                    "The task configurations of connector %s could not be stored, which is tried again in %.2f s: %s",
+                    "The task configurations of connector %s could not be stored; the next try is in %.2f s: %s",
                     name,
                     pause,
                     error,
