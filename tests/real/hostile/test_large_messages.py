@@ -185,7 +185,7 @@ def test_a_record_that_ends_any_session_is_a_dead_letter_and_others_lose_one_ses
         worker.wait(lambda: size(calm_file) > 0, "the calm one works", 60)
         transform = {"transforms": "x", "transforms.x.type": "testkit.connectors.exploding.ExplodingValue"}
         name = sink(worker, topic, file, **transform, **tolerant(letters))
-        worker.wait(lambda: "A Spark session of its own starts" in worker.text(), "the batch is tried apart", WAIT_S)
+        worker.wait(lambda: "A separate Spark session starts" in worker.text(), "the batch is tried apart", WAIT_S)
         before = size(calm_file)
         worker.wait(lambda: size(calm_file) > before, "the other one goes on", 60)
         apart = size(file)

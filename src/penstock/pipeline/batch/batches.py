@@ -283,36 +283,11 @@ class PathCounts:
             self._metrics.counter(SPARK_RECORDS_TOTAL, connector=self._connector, road=path, why=reason).add(count)
 
 
-class TakenPaths:
-    """The paths that the records of one batch have taken.
+class Failures:
+    """The errors of one batch: the first one of each record; and the records that were not columns, with the reason.
 
     A record that was processed as a row anywhere counts as one, once: with the reason of a stock class, if there is
     one, because a user's own class takes any records as rows.
-    """
-
-    def __init__(self) -> None:
-        self._notes: list[tuple[Why, np.ndarray | None]] = []
-
-    def note(self, records: Sequence[int] | np.ndarray | None, why: Why) -> None:
-        """Notes records that go as rows, by their numbers; None = all of the batch."""
-        self._notes.append((why, None if records is None else np.asarray(records, dtype=np.int64)))
-
-    def counts(self, records: int, origins: np.ndarray | None = None) -> Counter[Why | None]:
-        """Counts the records processed as rows for each reason, and as columns under None.
-
-        ``origins`` has the record of each row, to count rows of which a record may have several, or none.
-        """
-        reasons = list(Why)
-        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._notes if some is not None)]), -1)
-        for why, some in sorted(self._notes, key=lambda note: note[0] not in _OF_USERS):
-            found[slice(None) if some is None else some] = reasons.index(why)
-        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
-        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
-        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
-
-
-class Failures:
-    """The errors of one batch: the first one of each record; and the records that were not columns, with the reason.
 
     A record of the batch may have become several rows, or none (``spread``). An error of a row is that of its record,
     whose other rows are not processed further.
@@ -322,7 +297,7 @@ class Failures:
         self.errors: dict[int, RecordError] = {}
         #: The record of each row; None = row i is record i.
         self.origins: np.ndarray | None = None
-        self._paths = TakenPaths()
+        self._rows: list[tuple[Why, np.ndarray | None]] = []
 
     def spread(self, origins: np.ndarray) -> None:
         """Notes that rows have changed: ``origins`` has the former row of each."""
@@ -332,16 +307,22 @@ class Failures:
         """Notes rows that were not processed as columns; None = all."""
         if rows is not None and self.origins is not None:
             rows = self.origins[np.asarray(rows, dtype=np.int64)]
-        self._paths.note(rows, why)
+        self._rows.append((why, None if rows is None else np.asarray(rows, dtype=np.int64)))
 
     def paths(self, rows: int, *, consumed: bool = False) -> Counter[Why | None]:
         """Counts the records processed as rows for each reason, and as columns under None.
 
         ``consumed``: counts original records, which transforms may have turned into several rows, or none.
         """
-        if consumed or self.origins is None:
-            return self._paths.counts(rows)
-        return self._paths.counts(int(self.origins.max(initial=-1)) + 1, self.origins)
+        origins = None if consumed else self.origins
+        records = rows if origins is None else int(origins.max(initial=-1)) + 1
+        reasons = list(Why)
+        found = np.full(max([records, *(some.max(initial=-1) + 1 for _, some in self._rows if some is not None)]), -1)
+        for why, some in sorted(self._rows, key=lambda one: one[0] not in _OF_USERS):
+            found[slice(None) if some is None else some] = reasons.index(why)
+        codes, counts = np.unique(found if origins is None else found[origins], return_counts=True)
+        pairs = zip(codes.tolist(), counts.tolist(), strict=True)
+        return Counter({None if code < 0 else reasons[code]: count for code, count in pairs})
 
     def seq(self, row: int) -> int:
         """The record of a row."""

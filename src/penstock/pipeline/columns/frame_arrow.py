@@ -10,7 +10,7 @@ decimals of more than 38 digits and schemaless columns of other than plain types
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
@@ -290,15 +290,16 @@ def unfit_fields(names: Sequence[str], schema: Schema) -> str | None:
     """
     wanted = {field.name: field.schema for field in schema.fields}
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        return f"{_quoted(twice)} stands there more than once"
+        return f"{quoted(twice)} stands there more than once"
     if unknown := sorted(set(names) - wanted.keys()):
-        return f"the schema has no field {_quoted(unknown)}; its fields are {_quoted(wanted)}"
+        return f"the schema has no field {quoted(unknown)}; its fields are {quoted(wanted)}"
     absent = [name for name, one in wanted.items() if name not in names and not one.optional and one.default is None]
-    return f"there is no column for the required field {_quoted(absent)}" if absent else None
+    return f"there is no column for the required field {quoted(absent)}" if absent else None
 
 
-def _quoted(names: object) -> str:
-    return ", ".join(f'"{name}"' for name in names)  # type: ignore[attr-defined]
+def quoted(names: Iterable[str]) -> str:
+    """Names as messages list them."""
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def joined(path: str, name: str) -> str:

@@ -206,22 +206,6 @@ def _others(values: Sequence[Any]) -> Sequence[str]:
     return list(map(to_java_text, values))
 
 
-def _texts(values: Sequence[str]) -> Sequence[str]:
-    return values
-
-
-def _integers(values: Sequence[int]) -> Sequence[str]:
-    return list(map(str, values))
-
-
-def _booleans(values: Sequence[bool]) -> Sequence[str]:
-    return [_BOOLEANS[value] for value in values]
-
-
-def _nulls(values: Sequence[None]) -> Sequence[str]:
-    return ["null"] * len(values)
-
-
 def _doubles(values: Sequence[float]) -> Sequence[str]:
     sizes = np.abs(np.array(values))
     plain = ((sizes >= PLAIN_FROM) & (sizes < PLAIN_TO)).all()
@@ -269,10 +253,10 @@ def _alike(names: tuple[str, ...], values: Sequence[dict[str, Any]]) -> Sequence
 
 
 _PRINTERS: Final[Mapping[type, Callable[[Sequence[Any]], Sequence[str]]]] = {
-    str: _texts,
-    int: _integers,
-    bool: _booleans,
-    type(None): _nulls,
+    str: lambda values: values,
+    int: lambda values: list(map(str, values)),
+    bool: lambda values: [_BOOLEANS[value] for value in values],
+    type(None): lambda values: ["null"] * len(values),
     float: _doubles,
     list: _lists,
     dict: _maps,

@@ -204,13 +204,11 @@ class JsonText:
 
                 return F.map_from_entries(F.transform(filled, entry))
             case LayoutKind.STRUCT:
-                return F.when(filled.isNotNull(), F.struct(*self._fields(filled, schema, physical)))
+                fields = zip(schema.fields, physical.children, strict=True)
+                rebuilt = [self._rebuilt(filled.getField(f.name), f.schema, child).alias(f.name) for f, child in fields]
+                return F.when(filled.isNotNull(), F.struct(*rebuilt))
             case _:
                 return filled
-
-    def _fields(self, column: Column, schema: Schema, physical: Layout) -> Iterator[Column]:
-        for field, child in zip(schema.fields, physical.children, strict=True):
-            yield self._rebuilt(column.getField(field.name), field.schema, child).alias(field.name)
 
     def _filled(self, column: Column, schema: Schema, physical: Layout) -> Column:
         """The column with the default in place of null. A default struct is an error instead: see ``faults``."""

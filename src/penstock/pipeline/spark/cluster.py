@@ -357,8 +357,8 @@ def cluster_settings(
             own = next(filter(None, (reach(host, port) for host, port in masters)), None)
             if own is None:
                 log.warning(
-                    "No route leads to %s, so Spark chooses the address at which executors reach this worker; "
-                    "spark.driver.host says another one",
+                    "No route leads to %s: Spark chooses the address at which executors reach this worker, unless "
+                    "spark.driver.host names one",
                     master,
                 )
             found["spark.driver.host"] = own

@@ -120,7 +120,7 @@ class PythonWork:
         """Surrounds a job; raises ConnectException if the work was ended."""
         with self._changed:
             if self._ended:
-                raise ConnectException("Python workers of Spark do nothing more for this task: it was abandoned")
+                raise ConnectException("The task was abandoned: Spark's Python workers run nothing for it any more")
             self._sessions.append(session)
         try:
             # A classic session knows its tags only on their own thread; the context knows them on all.

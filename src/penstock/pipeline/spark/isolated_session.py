@@ -123,7 +123,7 @@ class IsolatedSession:
         """
         # Before waiting for the turn, so that an order that cannot be sent blocks no other one.
         sent = pickle.dumps(order)
-        with waiting_for("spark", "a batch that cost a session is tried in one of its own"), self._turn:
+        with waiting_for("spark", "a batch that crashed a session is tried in a separate one"), self._turn:
             if self._idle is not None:
                 self._idle.cancel()
             try:
@@ -173,9 +173,7 @@ class IsolatedSession:
                 )
             self._socket = ours
             send(ours, pickle.dumps((self._conf, sys.path)))
-            log.info(
-                "A Spark session of its own starts for a batch that cost a session (process %d)", self._process.pid
-            )
+            log.info("A separate Spark session starts for a batch that crashed one (process %d)", self._process.pid)
         return self._socket
 
     def _end_idle(self) -> None:

@@ -310,7 +310,9 @@ class DriverJvm:
 
     def lost_by(self, error: BaseException) -> bool:
         """True if a job failed because the JVM is gone, as opposed to one that failed on a healthy JVM."""
-        return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or _is_stopped_context(error)
+        return self.is_gone(EXIT_GRACE_S if _is_connection_error(error) else 0.0) or any(
+            text in _text_of(error) for text in ("stopped SparkContext", "SparkContext was shut down")
+        )
 
     def close(self) -> None:
         """Kills the JVM and forgets PySpark's process-wide references to it, so that a new one can start."""
@@ -475,11 +477,6 @@ def _is_connection_error(error: BaseException) -> bool:
             return True
         seen = seen.__cause__ or seen.__context__
     return False
-
-
-def _is_stopped_context(error: BaseException) -> bool:
-    text = _text_of(error)
-    return "stopped SparkContext" in text or "SparkContext was shut down" in text
 
 
 # -------------------------------------------------------------------------------------------------- temporary directory

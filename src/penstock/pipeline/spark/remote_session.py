@@ -27,7 +27,6 @@ from penstock.pipeline.spark.jvm import (
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.connect.client.retries import RetryPolicy
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +66,15 @@ class RemoteSession:
     def __init__(self, url: str, conf: Mapping[str, str]) -> None:
         host, port = self._address = _address(url)
         _require_packages()
+        from pyspark.sql.connect.client.retries import DefaultPolicy
+
         try:
             socket.create_connection((host, port), CONNECT_TIMEOUT_S).close()
         except OSError as error:
             raise SparkUnavailableException(f"no Spark Connect server answers at {host}:{port}: {error}") from error
         self.session: SparkSession = _connect(url)
         self._client: Any = self.session.client
-        self._client.set_retry_policies([_retry_policy()])
+        self._client.set_retry_policies([DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)])
         self._heartbeat = JvmProbe(self._ask)
         try:
             if not self._heartbeat.answers(GREETING_WAIT_S):
@@ -125,12 +126,6 @@ class RemoteSession:
                 self._client.close()
         except Exception as error:
             log.debug("The session on the Spark Connect server did not end cleanly: %s", error)
-
-
-def _retry_policy() -> RetryPolicy:
-    from pyspark.sql.connect.client.retries import DefaultPolicy
-
-    return DefaultPolicy(max_retries=_MAX_RETRIES, max_backoff=_MAX_BACKOFF_MS)
 
 
 def _connect(url: str) -> SparkSession:

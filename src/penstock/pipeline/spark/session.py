@@ -290,7 +290,7 @@ class SparkRuntime:
                 ended, out_of_memory = self._ends.get(generation, ("was lost", False))
                 loss = Loss(losses, out_of_memory, f"the Spark JVM {ended}", self._jobs[generation])
                 other = instead(loss) if instead is not None and losses < self._most_losses else None
-                how = "which runs again on a new one" if other is None else "which keeps away from the new one"
+                how = "which runs again on a new one" if other is None else "which moves to a separate session"
                 log.warning("The Spark session was lost during a job, %s: %s (%s)", how, loss.ended, brief(error))
                 if other is not None:
                     return other()
@@ -340,7 +340,7 @@ class SparkRuntime:
 
         def give_up() -> None:
             overdue.set()
-            log.error("A batch has been on Spark for %.0f s, longer than it may; the session is replaced", limit_s)
+            log.error("A batch has run on Spark for %.0f s, its limit; the session is replaced", limit_s)
             self._report_lost(generation)
 
         timer = threading.Timer(limit_s, give_up)

@@ -11,7 +11,7 @@ import pytest
 from penstock.api import SinkRecord
 from penstock.converters.json.reading import ReadJson
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
-from penstock.pipeline.batch.batches import TakenPaths, Why
+from penstock.pipeline.batch.batches import Failures, Why
 from penstock.pipeline.batch.groups import (
     HUGE_BYTES,
     MIN_SCHEMAS,
@@ -143,19 +143,20 @@ def test_a_value_without_a_schema_inside_of_others_goes_as_a_row() -> None:
 
 
 def test_a_record_counts_once_and_the_reason_of_a_stock_class_comes_first() -> None:
-    taken = TakenPaths()
-    taken.note([3, 1], Why.MIXED_VALUES)
-    taken.note(None, Why.OWN_CLASS)
-    taken.note(np.array([0]), Why.STATELESS)
-    taken.note([3], Why.NO_COLUMNS)
+    taken = Failures()
+    taken.went_as_rows([3, 1], Why.MIXED_VALUES)
+    taken.went_as_rows(None, Why.OWN_CLASS)
+    taken.went_as_rows(np.array([0]), Why.STATELESS)
+    taken.went_as_rows([3], Why.NO_COLUMNS)
 
-    assert taken.counts(5) == {Why.OWN_CLASS: 2, Why.STATELESS: 1, Why.MIXED_VALUES: 1, Why.NO_COLUMNS: 1}
-    assert TakenPaths().counts(5) == {None: 5}
-    assert TakenPaths().counts(0) == {}
+    assert taken.paths(5) == {Why.OWN_CLASS: 2, Why.STATELESS: 1, Why.MIXED_VALUES: 1, Why.NO_COLUMNS: 1}
+    assert Failures().paths(5) == {None: 5}
+    assert Failures().paths(0) == {}
 
 
 def test_rows_count_as_the_record_that_they_were_made_of() -> None:
-    taken = TakenPaths()
-    taken.note([1, 7], Why.MIXED_VALUES)
+    taken = Failures()
+    taken.went_as_rows([1, 7], Why.MIXED_VALUES)
+    taken.spread(np.array([0, 1, 1, 2]))
 
-    assert taken.counts(3, np.array([0, 1, 1, 2])) == {None: 2, Why.MIXED_VALUES: 2}
+    assert taken.paths(4) == {None: 2, Why.MIXED_VALUES: 2}

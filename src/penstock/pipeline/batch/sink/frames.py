@@ -391,8 +391,7 @@ def _widened(schema: Schema | None, parts: list[_Part]) -> list[_Part]:
             left.append(part)
             continue
         for column, physical, positions in fit:
-            chunked = column if isinstance(column, pa.ChunkedArray) else pa.chunked_array([column])
-            dated = with_dates(chunked, schema, physical)
+            dated = with_dates(_chunked(column), schema, physical)
             made.setdefault(dated.type, []).append((dated, positions))
     return [*((schema, kind, found) for kind, found in made.items()), *left]
 

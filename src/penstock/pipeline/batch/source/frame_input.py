@@ -6,7 +6,7 @@ checked when the plan is made, values when it runs; a value that its schema cann
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -31,6 +31,7 @@ from penstock.pipeline.columns.frame_arrow import (
     named,
     plain_schemaless,
     python_values,
+    quoted,
     unfit,
     unfit_fields,
 )
@@ -393,7 +394,7 @@ def in_arrow(frame: SourceFrame) -> SourceFrame:
 def _table_of_pandas(data: Any) -> pa.Table:
     if kept := [str(name) for name in data.index.names if name is not None]:
         raise ConnectException(
-            f"The index of a pandas DataFrame is no column of a SourceFrame: {_quoted(kept)} would be lost. "
+            f"The index of a pandas DataFrame is no column of a SourceFrame: {quoted(kept)} would be lost. "
             "reset_index() makes it a column, reset_index(drop=True) leaves it out"
         )
     try:
@@ -527,14 +528,14 @@ def _fields_of(frame: SourceFrame, names: Sequence[str]) -> Sequence[str] | None
         ConnectException: The names are ambiguous or incomplete.
     """
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise ConnectException(f"A SourceFrame has more than one column {_quoted(twice)}")
+        raise ConnectException(f"A SourceFrame has more than one column {quoted(twice)}")
     fields = frame.value_fields
     if fields is None and "value" not in names:
         taken = [name for name in names if name in OTHER_COLUMNS or name == "key"]
         if taken:
             raise ConnectException(
-                f'A SourceFrame without a column "value" has a column {_quoted(taken)}, which may be a field of the '
-                f"value or the {_quoted(taken)} of the record. Say which columns are fields: value_fields=[...]"
+                f'A SourceFrame without a column "value" has a column {quoted(taken)}, which may be a field of the '
+                f"value or the {quoted(taken)} of the record. Say which columns are fields: value_fields=[...]"
             )
         if not names:
             raise ConnectException("A SourceFrame has no columns")
@@ -544,20 +545,16 @@ def _fields_of(frame: SourceFrame, names: Sequence[str]) -> Sequence[str] | None
     if unknown:
         beside = 'the column "value"' if fields is None else "value_fields"
         raise ConnectException(
-            f"A SourceFrame has {beside} and also a column {_quoted(unknown)}, which would be lost. Leave it out, or "
+            f"A SourceFrame has {beside} and also a column {quoted(unknown)}, which would be lost. Leave it out, or "
             "name it among the fields of the value: value_fields=[...]"
         )
     if fields is not None and (absent := sorted(set(fields) - set(names))):
         raise ConnectException(
-            f"A SourceFrame has no column {_quoted(absent)}, which its value_fields name; it has {_quoted(names)}"
+            f"A SourceFrame has no column {quoted(absent)}, which its value_fields name; it has {quoted(names)}"
         )
     if frame.topic is None and "topic" not in rest:
         raise ConnectException('A SourceFrame needs a topic: set "topic", or give it a column of that name')
     return fields
-
-
-def _quoted(names: Iterable[str]) -> str:
-    return ", ".join(f'"{name}"' for name in names)
 
 
 def frame_to_records(frame: SourceFrame, table: pa.Table) -> list[SourceRecord]:
