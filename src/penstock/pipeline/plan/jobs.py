@@ -359,14 +359,14 @@ class SparkJobs:
         return plan.outcomes(output, given, places)
 
     # ------------------------------------------------------------------ on a session, or on one of its own
-    def _run_order(self, order: PlanOrder, table_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
+    def _run_order(self, order: PlanOrder, input_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
         """Returns what came of the rows, the rows, and their plan."""
         nbytes = passed = 0
 
         def job(session: SparkSession) -> tuple[pa.Table, pa.Table, Plan]:
             nonlocal nbytes, passed
             plan = self._plan_of(order)
-            table = table_of(plan)
+            table = input_of(plan)
             nbytes, passed = nbytes_of(table), plan.passed[0]
             output = self._execute(session, order, table, plan)
             plan.passed[0] = max(passed, nbytes, 1)
@@ -375,17 +375,17 @@ class SparkJobs:
         def alone(loss: Loss) -> Callable[[], tuple[pa.Table, pa.Table, Plan]] | None:
             if not self._apart.takes(loss, nbytes, passed):
                 return None
-            return lambda: self._order_alone(order, table_of)
+            return lambda: self._order_alone(order, input_of)
 
         if self._apart.has_all:
-            return self._order_alone(order, table_of)
+            return self._order_alone(order, input_of)
         return self._runtime.run(job, alone)
 
     def output_of(self, order: PlanOrder, table: pa.Table, instead: Callable[[Loss], None]) -> pa.Table:
         """Sends a table through the plan of an order: for the process of a session of its own."""
         return self._runtime.run(lambda session: self._execute(session, order, table, self._plan_of(order)), instead)
 
-    def _order_alone(self, order: PlanOrder, table_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
+    def _order_alone(self, order: PlanOrder, input_of: Callable[[Plan], pa.Table]) -> tuple[pa.Table, pa.Table, Plan]:
         """Runs an order in a session of its own; the plan is that of the worker's session, which comes first."""
         plan = self._runtime.run(lambda session: self._plan_of(order))
 
@@ -395,7 +395,7 @@ class SparkJobs:
         def lost(row: pa.Table, loss: Loss) -> pa.Table:
             return with_error(run(without_content(row, (GROUP_COLUMN,), _nulls)), what_was_lost(row, loss))
 
-        table = table_of(plan)
+        table = input_of(plan)
         output = pa.concat_tables(in_parts(table, run, lost), promote_options="default")
         return output, table, replace(plan, places={**plan.places, LOST_PLACE: _suspect(order)})
 

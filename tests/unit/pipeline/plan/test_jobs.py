@@ -3,14 +3,17 @@
 from collections.abc import Callable
 from typing import Any, cast
 
+import pyarrow as pa
 import pytest
 
 from penstock.data import Schema, Type
 from penstock.errors import ConnectException
+from penstock.pipeline.columns.records import table_bytes, table_of
 from penstock.pipeline.plan.chain import ShapeGroup
-from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, SparkJobs
+from penstock.pipeline.plan.isolated_jobs import PlanOrder
+from penstock.pipeline.plan.jobs import MAX_NUMBERS, MAX_SHARED_GROUPS, Plan, SparkJobs
 from penstock.pipeline.plan.step import NOTHING, Shape, Side
-from penstock.pipeline.spark.isolated_session import Loss
+from penstock.pipeline.spark.isolated_session import Loss, SessionOrder
 from penstock.pipeline.spark.session import SparkRuntime
 
 
@@ -81,3 +84,32 @@ def test_a_frame_under_which_a_session_is_killed_is_made_again() -> None:
     runtime: Any = Losing(Loss(1, False, "was killed", jobs=1))
     make: Any = lambda session: "made"  # noqa: E731
     assert SparkJobs(runtime).on_dataframe(make, lambda frame: f"{frame} again") == "made again"
+
+
+class Elsewhere:
+    """A session of its own that doubles what it is sent."""
+
+    def run(self, order: SessionOrder) -> Any:
+        rows = table_of(order.arguments[1])
+        return table_bytes(pa.table({"value": [2 * value for value in rows["value"].to_pylist()]}))
+
+
+class Crashing:
+    """A runtime whose session a batch has crashed twice."""
+
+    generation, isolated = 1, Elsewhere()
+
+    def run(self, job: Callable[[Any], Any], instead: Callable[[Loss], Callable[[], Any] | None] | None = None) -> Any:
+        other = None if instead is None else instead(Loss(2, True, ENDED))
+        return job(None) if other is None else other()
+
+
+def test_a_batch_that_crashes_sessions_comes_back_from_one_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime: Any = Crashing()
+    jobs = SparkJobs(runtime)
+    monkeypatch.setattr(jobs, "_plan_of", lambda order: Plan((), (), (), True))
+    order = PlanOrder.of([group("a")], apart=True)
+
+    for _ in range(2):  # the next batch of the task goes there at once
+        output, given, _ = jobs._run_order(order, lambda plan: pa.table({"value": [1, 2]}))
+        assert (output["value"].to_pylist(), given["value"].to_pylist()) == ([2, 4], [1, 2])
