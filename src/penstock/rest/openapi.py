@@ -14,231 +14,181 @@ from penstock.worker.task.waiting import REASONS
 
 Json = dict[str, Any]
 
-_TEXT: Final[Json] = {"type": "string"}
-_TEXT_OR_NULL: Final[Json] = {"type": ["string", "null"]}
-_INTEGER: Final[Json] = {"type": "integer"}
-_TIME: Final[Json] = {"type": "string", "format": "date-time"}
-_BOOLEAN: Final[Json] = {"type": "boolean"}
-#: Milliseconds or a date and time; also a position in a source.
-_TIME_OR_NUMBER: Final[Json] = {"type": ["string", "integer"]}
+_STATES: Final = ("UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING")
+_TYPES: Final[Mapping[str, Json]] = {
+    "text": {"type": "string"},
+    "integer": {"type": "integer"},
+    "number": {"type": "number"},
+    "boolean": {"type": "boolean"},
+    "object": {"type": "object"},
+    "any": {},
+    "time": {"type": "string", "format": "date-time"},
+    # Milliseconds or a date and time; also a position in a source.
+    "moment": {"type": ["string", "integer"]},
+    "scalar": {"type": ["string", "number", "boolean"]},
+    "natural": {"type": "integer", "minimum": 0, "maximum": 2147483647},
+    "type": {"type": "string", "enum": ["source", "sink", "unknown"]},
+    "state": {"type": "string", "enum": list(_STATES)},
+    "reason": {"type": "string", "enum": list(REASONS)},
+}
 
 
 def _ref(name: str) -> Json:
     return {"$ref": f"#/components/schemas/{name}"}
 
 
+def _type(text: str) -> Json:
+    """The schema for a name: of ``_TYPES`` or of ``SCHEMAS``, with ``|null`` behind it, or in brackets for a list.
+
+    >>> _type("text|null"), _type("[Error]")
+    ({'type': ['string', 'null']}, {'type': 'array', 'items': {'$ref': '#/components/schemas/Error'}})
+    """
+    if text.startswith("["):
+        return _list_of(_type(text[1:-1]))
+    name, _, null = text.partition("|")
+    found = _TYPES[name] if name in _TYPES else _ref(name)
+    return {**found, "type": [found["type"], "null"]} if null else found
+
+
 def _schema(schema: Json | str) -> Json:
-    return _ref(schema) if isinstance(schema, str) else schema
+    return _type(schema) if isinstance(schema, str) else schema
 
 
 def _list_of(schema: Json | str) -> Json:
     return {"type": "array", "items": _schema(schema)}
 
 
-def _object(required: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Json:
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "properties": properties, "required": list(required)}
+def _map_of(schema: Json | str) -> Json:
+    return {"type": "object", "additionalProperties": _schema(schema)}
 
 
-def _closed(required: Mapping[str, Json], optional: Mapping[str, Json] | None = None) -> Json:
-    return {**_object(required, optional), "additionalProperties": False}
+def _object(fields: str, more: Mapping[str, Json] | None = None, *, closed: bool = False) -> Json:
+    """An object of the fields ``name:type``; the name of an optional field ends with ``?``.
+
+    Args:
+        more: Further fields with schemas of their own, by such names.
+        closed: True if other fields are refused.
+    """
+    found = {name: _type(text) for name, _, text in (field.partition(":") for field in fields.split())} | (more or {})
+    required = [name for name in found if not name.endswith("?")]
+    properties = {name.removesuffix("?"): schema for name, schema in found.items()}
+    described: Json = {"type": "object", "properties": properties, "required": required}
+    return {**described, "additionalProperties": False} if closed else described
 
 
-_STATE: Final[Json] = {"type": "string", "enum": ["UNASSIGNED", "RUNNING", "PAUSED", "STOPPED", "FAILED", "RESTARTING"]}
-_STATE_FIELDS: Final = {"state": _STATE, "worker_id": _TEXT, "version": _TEXT_OR_NULL}
-_TYPE: Final[Json] = {"type": "string", "enum": ["source", "sink", "unknown"]}
-_SCALAR: Final[Json] = {"type": ["string", "number", "boolean"]}
-_NATURAL: Final[Json] = {"type": "integer", "minimum": 0, "maximum": 2147483647}
-_ANY_OBJECT: Final[Json] = {"type": "object"}
-_PROGRESS: Final[Json] = _object(
-    {"done": {"type": "number"}, "total": {"type": ["number", "null"]}, "unit": _TEXT}, {"text": _TEXT}
-)
-_NULLABLE_OBJECT: Final[Json] = {"type": ["object", "null"]}
-_UNITS: Final = {"connectors": _list_of(_TEXT), "tasks": _list_of(_ref("TaskId"))}
+_UNITS: Final = "connectors:[text] tasks:[TaskId]"
+_PROGRESS: Final = _object("done:number total:number|null unit:text text?:text")
+_STATE_FIELDS: Final = "state:state worker_id:text version:text|null trace?:text waiting_for?:Waiting"
 
 SCHEMAS: Final[Json] = {
-    "Error": _object({"error_code": _INTEGER, "message": _TEXT_OR_NULL}),
-    "ServerInfo": _object({"version": _TEXT, "commit": _TEXT, "kafka_cluster_id": _TEXT_OR_NULL}),
-    "Health": _object({"status": {"type": "string", "enum": ["starting", "healthy", "unhealthy"]}, "message": _TEXT}),
+    "Error": _object("error_code:integer message:text|null"),
+    "ServerInfo": _object("version:text commit:text kafka_cluster_id:text|null"),
+    "Health": _object("message:text", {"status": {"type": "string", "enum": ["starting", "healthy", "unhealthy"]}}),
     "Cluster": _object(
+        "worker_id:text group_id:text config_topic:text obstacle:text|null member_id:text|null generation:integer "
+        "protocol:text|null leader:text|null is_leader:boolean config_offset:integer next_rebalance_in_ms:integer|null "
+        f"warning?:text {_UNITS}",
+        {"members?": _list_of(_object(f"member_id:text url:text {_UNITS}")), "waiting?": _object(_UNITS)},
+    ),
+    "Config": _map_of("text"),
+    "ConfigInput": _map_of("scalar"),
+    "ConfigPatch": _map_of({"type": ["string", "number", "boolean", "null"]}),
+    "CreateConnector": _object(
+        "config:ConfigInput",
         {
-            "worker_id": _TEXT,
-            "group_id": _TEXT,
-            "config_topic": _TEXT,
-            "obstacle": _TEXT_OR_NULL,
-            "member_id": _TEXT_OR_NULL,
-            "generation": _INTEGER,
-            "protocol": _TEXT_OR_NULL,
-            "leader": _TEXT_OR_NULL,
-            "is_leader": {"type": "boolean"},
-            "config_offset": _INTEGER,
-            **_UNITS,
-            "next_rebalance_in_ms": {"type": ["integer", "null"]},
+            "name": {"type": "string", "minLength": 1},
+            "initial_state?": {"type": ["string", "null"], "enum": ["RUNNING", "PAUSED", "STOPPED", None]},
         },
+        closed=True,
+    ),
+    "TaskId": _object("connector:text task:integer"),
+    "TaskInfo": _object("id:TaskId config:Config"),
+    "ConnectorInfo": _object("name:text config:Config tasks:[TaskId] type:type"),
+    "ConnectorState": _object(_STATE_FIELDS),
+    "TaskState": _object(f"id:integer {_STATE_FIELDS}", {"progress?": _PROGRESS}),
+    "Status": _object("name:text connector:ConnectorState tasks:[TaskState] type:type"),
+    "Expanded": _map_of(_object("info?:ConnectorInfo status?:Status")),
+    "Topics": _map_of(_object("topics:[text]")),
+    "Offsets": _object("", {"offsets": _list_of(_object("partition:object|null offset:object|null"))}),
+    "AlterOffsets": _object(
+        "",
         {
-            "members": _list_of(_object({"member_id": _TEXT, "url": _TEXT, **_UNITS})),
-            "waiting": _object(_UNITS),
-            "warning": _TEXT,
-        },
-    ),
-    "Config": {"type": "object", "additionalProperties": _TEXT},
-    "ConfigInput": {"type": "object", "additionalProperties": _SCALAR},
-    "ConfigPatch": {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean", "null"]}},
-    "CreateConnector": _closed(
-        {"name": {"type": "string", "minLength": 1}, "config": _ref("ConfigInput")},
-        {"initial_state": {"type": ["string", "null"], "enum": ["RUNNING", "PAUSED", "STOPPED", None]}},
-    ),
-    "TaskId": _object({"connector": _TEXT, "task": _INTEGER}),
-    "TaskInfo": _object({"id": _ref("TaskId"), "config": _ref("Config")}),
-    "ConnectorInfo": _object({"name": _TEXT, "config": _ref("Config"), "tasks": _list_of("TaskId"), "type": _TYPE}),
-    "ConnectorState": _object(_STATE_FIELDS, {"trace": _TEXT, "waiting_for": _ref("Waiting")}),
-    "TaskState": _object(
-        {"id": _INTEGER, **_STATE_FIELDS}, {"trace": _TEXT, "waiting_for": _ref("Waiting"), "progress": _PROGRESS}
-    ),
-    "Status": _object(
-        {"name": _TEXT, "connector": _ref("ConnectorState"), "tasks": _list_of("TaskState"), "type": _TYPE}
-    ),
-    "Expanded": {
-        "type": "object",
-        "additionalProperties": _object({}, {"info": _ref("ConnectorInfo"), "status": _ref("Status")}),
-    },
-    "Topics": {"type": "object", "additionalProperties": _object({"topics": _list_of(_TEXT)})},
-    "Offsets": _object({"offsets": _list_of(_object({"partition": _NULLABLE_OBJECT, "offset": _NULLABLE_OBJECT}))}),
-    "AlterOffsets": _closed(
-        {},
-        {
-            "offsets": _list_of(_closed({"partition": _NULLABLE_OBJECT}, {"offset": _NULLABLE_OBJECT})),
-            "timestamp": {
+            "offsets?": _list_of(_object("partition:object|null offset?:object|null", closed=True)),
+            "timestamp?": {
                 "type": ["integer", "string"],
                 "description": "For sinks: every partition goes to this time.",
             },
         },
+        closed=True,
     ),
     "BackfillRequest": {
         "anyOf": [
-            _closed({"from": _TIME_OR_NUMBER}, {"to": _TIME_OR_NUMBER, "of": _TEXT}),
-            _closed({"offsets": _list_of("BackfillRange")}),
-            _closed({"offsets": _closed({"from": _TIME_OR_NUMBER, "to": _TIME_OR_NUMBER})}, {"of": _TEXT}),
+            _object("from:moment to?:moment of?:text", closed=True),
+            _object("offsets:[BackfillRange]", closed=True),
+            _object("of?:text", {"offsets": _object("from:moment to:moment", closed=True)}, closed=True),
         ]
     },
-    "BackfillRange": _closed(
-        {"kafka_topic": _TEXT, "kafka_partition": _INTEGER, "start_offset": _INTEGER, "end_offset": _INTEGER}
+    "BackfillRange": _object(
+        "kafka_topic:text kafka_partition:integer start_offset:integer end_offset:integer", closed=True
     ),
-    "BackfillPlan": _object(
-        {
-            "name": _TEXT,
-            "dry_run": _BOOLEAN,
-            "reads": _list_of(_ANY_OBJECT),
-            "total": {"type": ["integer", "null"]},
-            "writes": _TEXT,
-        }
-    ),
+    "BackfillPlan": _object("name:text dry_run:boolean reads:[object] total:integer|null writes:text"),
     "Backfill": _object(
-        {
-            "state": {"type": "string", "enum": [one.value for one in BackfillState]},
-            "worker_id": _TEXT,
-            "began": _TIME,
-            "ended": _TEXT_OR_NULL,
-            "records": _INTEGER,
-            "total": {"type": ["integer", "null"]},
-            "reads": _list_of(_ANY_OBJECT),
-            "positions": _list_of(_ANY_OBJECT),
-        },
-        {"trace": _TEXT, "progress": _ANY_OBJECT, "waiting_for": _ANY_OBJECT},
+        "worker_id:text began:time ended:text|null records:integer total:integer|null reads:[object] "
+        "positions:[object] trace?:text progress?:object waiting_for?:object",
+        {"state": {"type": "string", "enum": [one.value for one in BackfillState]}},
     ),
-    "Message": _object({"message": _TEXT}, {"dry_run": _BOOLEAN, "offsets": _list_of(_ANY_OBJECT)}),
-    "Plugin": _object({"class": _TEXT, "type": _TEXT}, {"version": _TEXT}),
+    "Message": _object("message:text dry_run?:boolean offsets?:[object]"),
+    "Plugin": _object("class:text type:text version?:text"),
     "ConfigKey": _object(
-        {
-            "name": _TEXT,
-            "type": _TEXT,
-            "required": _BOOLEAN,
-            "default_value": _TEXT_OR_NULL,
-            "importance": _TEXT,
-            "documentation": _TEXT,
-            "group": _TEXT_OR_NULL,
-            "order_in_group": _INTEGER,
-            "width": _TEXT,
-            "display_name": _TEXT,
-            "dependents": _list_of(_TEXT),
-        }
+        "name:text type:text required:boolean default_value:text|null importance:text documentation:text "
+        "group:text|null order_in_group:integer width:text display_name:text dependents:[text]"
     ),
-    "ConfigValue": _object(
-        {
-            "name": _TEXT,
-            "value": _TEXT_OR_NULL,
-            "recommended_values": _list_of(_TEXT_OR_NULL),
-            "errors": _list_of(_TEXT),
-            "visible": _BOOLEAN,
-        }
-    ),
+    "ConfigValue": _object("name:text value:text|null recommended_values:[text|null] errors:[text] visible:boolean"),
     "ConfigInfos": _object(
+        "name:text error_count:integer groups:[text]",
         {
-            "name": _TEXT,
-            "error_count": _INTEGER,
-            "groups": _list_of(_TEXT),
             "configs": _list_of(
-                _object({"definition": {"anyOf": [_ref("ConfigKey"), {"type": "null"}]}, "value": _ref("ConfigValue")})
-            ),
-        }
+                _object("value:ConfigValue", {"definition": {"anyOf": [_ref("ConfigKey"), {"type": "null"}]}})
+            )
+        },
     ),
-    "PreviewRequest": _closed(
-        {"config": _ref("ConfigInput")},
+    "PreviewRequest": _object(
+        "config:ConfigInput",
         {
-            "records": _list_of(
-                _closed(
-                    {},
-                    {
-                        "topic": _TEXT,
-                        "partition": _NATURAL,
-                        "timestamp": _NATURAL,
-                        "key": {},
-                        "value": {},
-                        "headers": {"type": "object", "additionalProperties": _TEXT},
-                    },
+            "records?": _list_of(
+                _object(
+                    "topic?:text partition?:natural timestamp?:natural key?:any value?:any",
+                    {"headers?": _map_of("text")},
+                    closed=True,
                 )
             ),
-            "limits": _closed(
-                {},
+            "limits?": _object(
+                "",
                 {
-                    "records": {"type": "integer", "minimum": 1, "maximum": 1000},
-                    "seconds": {"type": "number", "exclusiveMinimum": 0, "maximum": 60},
-                    "bytes": {"type": "integer", "minimum": 1, "maximum": 67108864},
+                    "records?": {"type": "integer", "minimum": 1, "maximum": 1000},
+                    "seconds?": {"type": "number", "exclusiveMinimum": 0, "maximum": 60},
+                    "bytes?": {"type": "integer", "minimum": 1, "maximum": 67108864},
                 },
+                closed=True,
             ),
         },
+        closed=True,
     ),
-    "Preview": _object({"type": _TYPE, "ended_by": _TEXT, "records": _list_of(_ANY_OBJECT)}, {"error": _TEXT}),
+    "Preview": _object("type:type ended_by:text records:[object] error?:text"),
     "Explanation": _object(
+        "name:text type:type state:text|null target:text waiting_for:Waiting offsets:[object] next_commit:object "
+        "offsets_error?:text backfill?:Backfill",
         {
-            "name": _TEXT,
-            "type": _TYPE,
-            "state": _TEXT_OR_NULL,
-            "target": _TEXT,
-            "waiting_for": _ref("Waiting"),
-            "tasks": _list_of(
-                _object({"id": _INTEGER, "state": _STATE, "waiting_for": _ref("Waiting")}, {"progress": _PROGRESS})
-            ),
-            "roads": _list_of(_object({"road": _TEXT, "why": _TEXT_OR_NULL, "records": _INTEGER})),
-            "offsets": _list_of(_ANY_OBJECT),
-            "next_commit": _ANY_OBJECT,
-            "settings": _list_of(_object({"name": _TEXT, "value": _TEXT_OR_NULL, "origin": _TEXT})),
+            "tasks": _list_of(_object("id:integer state:state waiting_for:Waiting", {"progress?": _PROGRESS})),
+            "roads": _list_of(_object("road:text why:text|null records:integer")),
+            "settings": _list_of(_object("name:text value:text|null origin:text")),
         },
-        {"offsets_error": _TEXT, "backfill": _ref("Backfill")},
     ),
     "Waiting": _object(
-        {"reason": {"type": "string", "enum": list(REASONS)}, "text": _TEXT},
-        {
-            "since": _TIME,
-            "cause": _TEXT,
-            "count": _INTEGER,
-            "next_try": _TIME,
-            "stack": _list_of(_TEXT),
-            "busy_with": _TEXT,
-        },
+        "reason:reason text:text since?:time cause?:text count?:integer next_try?:time stack?:[text] busy_with?:text"
     ),
-    "LoggerLevel": _object({"level": _TEXT, "last_modified": {"type": ["integer", "null"]}}),
-    "SetLevel": _object({"level": {"type": "string", "examples": ["INFO"]}}),
+    "LoggerLevel": _object("level:text last_modified:integer|null"),
+    "SetLevel": _object("", {"level": {"type": "string", "examples": ["INFO"]}}),
 }
 
 
@@ -282,7 +232,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "/connectors",
         "listConnectors",
         "The names of all connectors, or with expand more of each",
-        {200: {"anyOf": [_list_of(_TEXT), _ref("Expanded")]}},
+        {200: {"anyOf": [_list_of("text"), _ref("Expanded")]}},
         query={"expand": _list_of({"type": "string", "enum": ["info", "status"]})},
     ),
     Operation(
@@ -360,7 +310,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "Remove the offsets of a stopped connector, or set those of a sink to a time",
         {200: "Message"},
         (400, 404, 409, 500),
-        query={"dry_run": _FLAG, "timestamp": _TEXT, **_FORWARD},
+        query={"dry_run": _FLAG, "timestamp": _type("text"), **_FORWARD},
     ),
     Operation(
         "post",
@@ -440,7 +390,7 @@ OPERATIONS: Final[Sequence[Operation]] = (
         "/admin/loggers/{logger}",
         "setLogger",
         "Change a logger and those below it",
-        {200: _list_of(_TEXT), 204: None},
+        {200: _list_of("text"), 204: None},
         (*_BODY, 404),
         "SetLevel",
         {"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
