@@ -1,15 +1,13 @@
 """The commands of ``penstock connectors`` that read a configuration: create, update, validate, preview.
 
-Main objects: the click commands. They explain a refusal setting by setting, with the worker's validation.
-``await_running`` waits until a new connector runs steadily, or reports the reason why it does not.
-
-Thread: the main thread of the command.
+They explain a refusal setting by setting, with the worker's validation.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import re
 import shlex
 import sys
 import threading
@@ -32,15 +30,13 @@ from penstock.cli.session import (
     complain,
     counting,
     end,
-    faults,
     file_argument,
     filling,
     name_argument,
     say,
     table,
-    warnings,
 )
-from penstock.config.parse import java_trim
+from penstock.config.parse import HIDDEN, java_trim
 from penstock.config.properties import parse_properties
 from penstock.errors import ConfigException
 from penstock.model import TargetState
@@ -235,6 +231,40 @@ def _failure(name: str, what: str, trace: str) -> str:
 
 
 _BAD_REQUEST: Final = 400
+#: The follow-up errors of a setting whose value could not be read.
+_NULL: Final = re.compile(r"Invalid value null for configuration |Missing required configuration ")
+
+
+@dataclass(frozen=True)
+class SettingError:
+    """An error in one setting.
+
+    Attributes:
+        value: Its value; None if it was not set. The value of a secret is hidden.
+    """
+
+    name: str
+    value: str | None
+    error: str
+
+
+def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[SettingError]:
+    """The faults in a validation's answer: one for each setting."""
+    listed = []
+    for entry in found["configs"]:
+        value, definition = entry["value"], entry["definition"] or {}
+        name, errors = value["name"], list(dict.fromkeys(value["errors"]))
+        # Later checks take an unreadable value for null, which is not a further error.
+        errors = [error for error in errors if not _NULL.match(error)] or errors[:1]
+        if not errors:
+            continue
+        given = config.get(name, value["value"])
+        secret = definition.get("type") == "PASSWORD"
+        text = "; ".join(errors)
+        if secret and given:
+            text, given = text.replace(given, HIDDEN), HIDDEN
+        listed.append(SettingError(name, given, text))
+    return listed
 
 
 @click.command("create")
@@ -344,8 +374,8 @@ def _validated(api: ApiClient, config: Mapping[str, str], plugin: str) -> Any:
 
 
 def _warn(found: Mapping[str, Any]) -> None:
-    for warning in warnings(found):
-        complain(f"Warning: {warning}", "yellow")
+    for one in found.get("warnings", ()):
+        complain(f"Warning: {one['name']}: {one['message']}", "yellow")
 
 
 def _with_faults(api: ApiClient, config: Mapping[str, str], change: Callable[[], Any]) -> Any:
@@ -363,14 +393,13 @@ def _with_faults(api: ApiClient, config: Mapping[str, str], change: Callable[[],
     except ApiError:
         # The class cannot be found, which the refusal reports, too.
         found = {"configs": []}
+    _warn(found)
     if refused is not None:
-        _warn(found)
         listed = faults(found, config)
         if not listed:
             raise refused
         lines = [f"  {one.name} = {'' if one.value is None else one.value}: {one.error}" for one in listed]
         end("\n".join(["The configuration is invalid:", *lines]), EXIT_REFUSED)
-    _warn(found)
     return done
 
 

@@ -1,10 +1,6 @@
-"""``penstock connectors``: a worker's connectors from the command line.
+"""``penstock connectors``: shows connectors and their offsets, changes offsets, starts, stops and deletes connectors.
 
-Main objects: the click groups ``connectors`` and ``offsets``. The commands here show connectors and their offsets,
-change offsets, and start, stop and delete connectors; ``configurations`` has the commands that read a configuration.
-Exit codes: see ``penstock.cli.session``.
-
-Thread: the main thread of the command.
+``configurations`` has the commands that read a configuration. Exit codes: see ``penstock.cli.session``.
 """
 
 from __future__ import annotations
@@ -76,13 +72,9 @@ def backfill(
         return
     if offsets and (begin is not None or end is not None):
         raise click.UsageError("Give either --offsets, or --from and --to.")
-    times = {} if begin is None else {"from": begin}
-    body: dict[str, Any] = (
-        {"offsets": _ranges(offsets)} if offsets else {**times, **({} if end is None else {"to": end})}
-    )
-    if of is not None:
-        body["of"] = of
-    found = session.api.call("POST", path, body=body, query={"dry_run": "true"} if dry_run else {})
+    given = {"offsets": _ranges(offsets) if offsets else None, "from": begin, "to": end, "of": of}
+    body = {name: value for name, value in given.items() if value is not None}
+    found = session.api.call("POST", path, body=body, query=_dry(dry_run))
     if dry_run:
         session.show(found, lambda: _draw_plan(found))
         return
@@ -110,9 +102,12 @@ def _awaited(session: Session, path: Sequence[str], found: Mapping[str, Any]) ->
 
 
 def _progress(found: Mapping[str, Any]) -> str:
-    total = found["total"]
-    of = "" if total is None else f" of {total:,} ({100 * found['records'] / max(1, total):.0f}%)"
-    return f"{found['records']:,}{of} records"
+    part = "" if found["total"] is None else f" ({100 * found['records'] / max(1, found['total']):.0f}%)"
+    return f"{_count(found['records'], found['total'])}{part} records"
+
+
+def _count(done: int, total: int | None) -> str:
+    return f"{done:,}" if total is None else f"{done:,} of {total:,}"
 
 
 def _draw(found: Mapping[str, Any]) -> None:
@@ -294,10 +289,9 @@ def _say_progress(what: str, one: Mapping[str, Any]) -> None:
     """Prints a line with the progress, if the answer has one."""
     if told := one.get("progress"):
         done, total = told["done"], told["total"]
-        of = "" if total is None else f" of {total:,}"
         part = f" ({100 * done / total:.0f}%)" if total else ""
         more = f", {told['text']}" if told.get("text") else ""
-        say(f"{what}: {done:,}{of} {told['unit']}{part}{more}")
+        say(f"{what}: {_count(done, total)} {told['unit']}{part}{more}")
 
 
 def _task_summary(tasks: Sequence[Mapping[str, Any]]) -> Text:
@@ -355,8 +349,7 @@ def explain(session: Session, name: str, settings: bool) -> None:
         for task in found["tasks"]:
             _say_progress(f"task {task['id']}", task)
         if told := found.get("backfill"):
-            of = "" if told["total"] is None else f" of {told['total']:,}"
-            say(f"backfill: {told['state']}, {told['records']:,}{of} records")
+            say(f"backfill: {told['state']}, {_count(told['records'], told['total'])} records")
         for what, _, why in parts:
             if why.get("stack"):
                 since = f" (since {why['since']})" if "since" in why else ""

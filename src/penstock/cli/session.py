@@ -35,50 +35,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.config.parse import HIDDEN
 from penstock.errors import ConfigException
 
-#: The follow-up errors of a setting whose value could not be read.
-_NULL: Final = re.compile(r"Invalid value null for configuration |Missing required configuration ")
 _REQUEST: Final = re.compile(r"issuing a '(?:PUT|POST)' request to the '/connectors/([^']*)/(\w+)' endpoint")
 _LISTED_ELSEWHERE: Final = re.compile(r"\s*You can also find the above list of errors at the endpoint `[^`]*`")
-
-
-@dataclass(frozen=True)
-class SettingError:
-    """An error in one setting.
-
-    Attributes:
-        value: Its value; None if it was not set. The value of a secret is hidden.
-    """
-
-    name: str
-    value: str | None
-    error: str
-
-
-def faults(found: Mapping[str, Any], config: Mapping[str, str]) -> list[SettingError]:
-    """The faults in a validation's answer: one for each setting."""
-    listed = []
-    for entry in found["configs"]:
-        value, definition = entry["value"], entry["definition"] or {}
-        name, errors = value["name"], list(dict.fromkeys(value["errors"]))
-        # Later checks take an unreadable value for null, which is not a further error.
-        errors = [error for error in errors if not _NULL.match(error)] or errors[:1]
-        if not errors:
-            continue
-        given = config.get(name, value["value"])
-        secret = definition.get("type") == "PASSWORD"
-        text = "; ".join(errors)
-        if secret and given:
-            text, given = text.replace(given, HIDDEN), HIDDEN
-        listed.append(SettingError(name, given, text))
-    return listed
-
-
-def warnings(found: Mapping[str, Any]) -> Sequence[str]:
-    """The warnings in a validation's answer."""
-    return [f"{one['name']}: {one['message']}" for one in found.get("warnings", ())]
 
 
 def in_commands(message: str) -> str:
@@ -273,7 +233,8 @@ class ApiClient:
         try:
             with urllib.request.urlopen(request, timeout=self._timeout_s, context=self._tls) as answer:
                 self.warnings += _WARNING.findall(answer.headers.get("Warning", ""))
-                return _decoded(answer.read())
+                content = answer.read()
+                return json.loads(content) if content.strip() else None
         except urllib.error.HTTPError as error:
             with error:
                 raise ApiError(error.code, _message(error)) from error
@@ -306,10 +267,6 @@ def _worker_url(url: str) -> SplitResult:
     if not usable:
         raise ConfigException(f"{url} is no address of a worker; write http://HOST:PORT or https://HOST:PORT")
     return parts
-
-
-def _decoded(content: bytes) -> Any:
-    return json.loads(content) if content.strip() else None
 
 
 def _message(error: urllib.error.HTTPError) -> str:

@@ -62,7 +62,7 @@ def _map_of(schema: Json | str) -> Json:
     return {"type": "object", "additionalProperties": _schema(schema)}
 
 
-def _object(fields: str, more: Mapping[str, Json] | None = None, *, closed: bool = False) -> Json:
+def _object(fields: str, more: dict[str, Json] | None = None, *, closed: bool = False) -> Json:
     """An object of the fields ``name:type``; the name of an optional field ends with ``?``.
 
     Args:

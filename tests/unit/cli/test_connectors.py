@@ -20,8 +20,9 @@ from tests.unit.rest.api_client import Api, serving
 
 from penstock.api import TopicPartition
 from penstock.cli import configurations as connector_configurations
+from penstock.cli.configurations import faults
 from penstock.cli.main import main
-from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE, faults, table
+from penstock.cli.session import EXIT_MISSING, EXIT_REFUSED, EXIT_UNREACHABLE, table
 from penstock.errors import ConnectException, stack_trace
 from penstock.herder import queries as explanation
 from penstock.model import State
