@@ -6,8 +6,7 @@ Main function: ``document``. Pure; the routes themselves are in ``penstock.rest.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from penstock.model.payloads import BackfillState
 from penstock.worker.task.waiting import REASONS
@@ -30,6 +29,8 @@ _TYPES: Final[Mapping[str, Json]] = {
     "type": {"type": "string", "enum": ["source", "sink", "unknown"]},
     "state": {"type": "string", "enum": list(_STATES)},
     "reason": {"type": "string", "enum": list(REASONS)},
+    "names": {"anyOf": [{"type": "array", "items": {"type": "string"}}, {"$ref": "#/components/schemas/Expanded"}]},
+    "levels": {"type": "object", "additionalProperties": {"$ref": "#/components/schemas/LoggerLevel"}},
 }
 
 
@@ -192,223 +193,128 @@ SCHEMAS: Final[Json] = {
 }
 
 
-@dataclass(frozen=True)
-class Operation:
+class Operation(NamedTuple):
     """One operation of the API.
 
     Attributes:
-        answers: The schema of each good answer; None for an empty one.
+        answers: The type of each good answer; empty for an answer without a body.
+        refusals: The status codes of possible errors.
     """
 
     method: str
     path: str
     id: str
+    body: str | None
+    query: Sequence[str]
+    answers: Mapping[int, str]
+    refusals: Sequence[int]
     summary: str
-    answers: Mapping[int, Json | str | None]
-    refusals: Sequence[int] = ()
-    body: Json | str | None = None
-    query: Mapping[str, Json] = field(default_factory=dict)
 
 
-_C: Final = "/connectors/{name}"
-_P: Final = "/connector-plugins/{plugin}"
-_BODY: Final = (400, 408, 413, 415, 500)
+#: Two lines an operation: method, path, id, the type of its body, its query parameters; behind the bar its answers with
+#: their types, and the status codes of errors (BODY: those of a body); then the summary.
+_TABLE: Final = """\
+get / getServerInfo | 200:ServerInfo
+    Version of the worker and id of its cluster
+get /health getHealth | 200:Health 500 503
+    Whether the worker is ready
+get /cluster getCluster | 200:Cluster 404 503
+    The worker's group: who leads, and what this worker runs; on the leader, what every member runs
+get /connectors listConnectors ?expand | 200:names
+    The names of all connectors, or with expand more of each
+post /connectors createConnector CreateConnector ?forward | 201:ConnectorInfo BODY 409
+    Create a connector
+get /connectors/{name} getConnector | 200:ConnectorInfo 404
+    One connector
+delete /connectors/{name} deleteConnector | 204: 404 409 500
+    Delete a connector; its offsets stay
+get /connectors/{name}/config getConfig | 200:Config 404
+    The configuration
+put /connectors/{name}/config putConfig ConfigInput ?forward | 200:ConnectorInfo 201:ConnectorInfo BODY 409
+    Create a connector or replace its configuration
+patch /connectors/{name}/config patchConfig ConfigPatch ?forward | 200:ConnectorInfo BODY 404 409
+    Change some settings; null removes one
+get /connectors/{name}/status getStatus | 200:Status 404
+    State of connector and tasks
+get /connectors/{name}/explain explain | 200:Explanation 400 404 500
+    Settings with their origin, offsets, and the waits of the connector and its tasks
+get /connectors/{name}/tasks listTasks | 200:[TaskInfo] 404
+    The tasks
+get /connectors/{name}/tasks/{task}/status getTaskStatus | 200:TaskState 404
+    State of one task
+post /connectors/{name}/tasks/{task}/restart restartTask | 204: 404 409 500
+    Restart one task
+post /connectors/{name}/restart restartConnector ?includeTasks,onlyFailed,forward | 202:Status 204: 400 404 409 500
+    Restart the connector, with includeTasks its tasks too, with onlyFailed only what failed
+put /connectors/{name}/pause pauseConnector | 202: 404 500
+    Let connector and tasks rest
+put /connectors/{name}/resume resumeConnector | 202: 404 500
+    Let them go on
+put /connectors/{name}/stop stopConnector | 204: 404 500
+    End the tasks, keep the connector
+get /connectors/{name}/offsets getOffsets | 200:Offsets 400 404 500
+    The committed offsets
+patch /connectors/{name}/offsets alterOffsets AlterOffsets ?dry_run,forward | 200:Message BODY 404 409
+    Change offsets of a stopped connector
+delete /connectors/{name}/offsets resetOffsets ?dry_run,timestamp,forward | 200:Message 400 404 409 500
+    Remove the offsets of a stopped connector, or set those of a sink to a time
+post /connectors/{name}/backfill startBackfill BackfillRequest ?dry_run,forward | 200:BackfillPlan 202:Backfill BODY 404 409
+    Read a range of times or offsets again, while the connector runs; with dry_run only return the plan
+get /connectors/{name}/backfill getBackfill ?forward | 200:Backfill 404 409 500
+    The last backfill of a connector
+delete /connectors/{name}/backfill cancelBackfill ?forward | 202: 404 409 500
+    End the running backfill; the records that it has written stay
+get /connectors/{name}/topics getTopics | 200:Topics 403
+    The topics in use
+put /connectors/{name}/topics/reset resetTopics | 202: 403
+    Forget the topics in use
+get /connector-plugins listPlugins ?connectorsOnly | 200:[Plugin] 500
+    What is installed
+get /connector-plugins/{plugin}/config getPluginConfig | 200:[ConfigKey] 404 500
+    The settings that a plugin knows
+put /connector-plugins/{plugin}/config/validate validateConfig ConfigInput | 200:ConfigInfos BODY
+    Check a configuration without creating anything
+post /connector-plugins/{plugin}/preview preview PreviewRequest | 200:Preview BODY
+    Show what a configuration would do to some records; nothing is created or committed
+get /admin/loggers listLoggers | 200:levels
+    The level of each logger
+get /admin/loggers/{logger} getLogger | 200:LoggerLevel 404
+    The level of one
+put /admin/loggers/{logger} setLogger SetLevel ?scope | 200:[text] 204: BODY 404
+    Change a logger and those below it
+"""  # noqa: E501
 _FLAG: Final[Json] = {"type": "boolean", "default": False}
-_FORWARD: Final[Mapping[str, Json]] = {"forward": {"type": "boolean"}}
+_QUERY: Final[Mapping[str, Json]] = {
+    "forward": {"type": "boolean"},
+    "dry_run": _FLAG,
+    "includeTasks": _FLAG,
+    "onlyFailed": _FLAG,
+    "connectorsOnly": {"type": "boolean", "default": True},
+    "timestamp": {"type": "string"},
+    "expand": _list_of({"type": "string", "enum": ["info", "status"]}),
+    "scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"},
+}
 
-OPERATIONS: Final[Sequence[Operation]] = (
-    Operation("get", "/", "getServerInfo", "Version of the worker and id of its cluster", {200: "ServerInfo"}),
-    Operation("get", "/health", "getHealth", "Whether the worker is ready", {200: "Health"}, (500, 503)),
-    Operation(
-        "get",
-        "/cluster",
-        "getCluster",
-        "The worker's group: who leads, and what this worker runs; on the leader, what every member runs",
-        {200: "Cluster"},
-        (404, 503),
-    ),
-    Operation(
-        "get",
-        "/connectors",
-        "listConnectors",
-        "The names of all connectors, or with expand more of each",
-        {200: {"anyOf": [_list_of("text"), _ref("Expanded")]}},
-        query={"expand": _list_of({"type": "string", "enum": ["info", "status"]})},
-    ),
-    Operation(
-        "post",
-        "/connectors",
-        "createConnector",
-        "Create a connector",
-        {201: "ConnectorInfo"},
-        (*_BODY, 409),
-        "CreateConnector",
-        _FORWARD,
-    ),
-    Operation("get", _C, "getConnector", "One connector", {200: "ConnectorInfo"}, (404,)),
-    Operation("delete", _C, "deleteConnector", "Delete a connector; its offsets stay", {204: None}, (404, 409, 500)),
-    Operation("get", f"{_C}/config", "getConfig", "The configuration", {200: "Config"}, (404,)),
-    Operation(
-        "put",
-        f"{_C}/config",
-        "putConfig",
-        "Create a connector or replace its configuration",
-        {200: "ConnectorInfo", 201: "ConnectorInfo"},
-        (*_BODY, 409),
-        "ConfigInput",
-        _FORWARD,
-    ),
-    Operation(
-        "patch",
-        f"{_C}/config",
-        "patchConfig",
-        "Change some settings; null removes one",
-        {200: "ConnectorInfo"},
-        (*_BODY, 404, 409),
-        "ConfigPatch",
-        _FORWARD,
-    ),
-    Operation("get", f"{_C}/status", "getStatus", "State of connector and tasks", {200: "Status"}, (404,)),
-    Operation(
-        "get",
-        f"{_C}/explain",
-        "explain",
-        "Settings with their origin, offsets, and the waits of the connector and its tasks",
-        {200: "Explanation"},
-        (400, 404, 500),
-    ),
-    Operation("get", f"{_C}/tasks", "listTasks", "The tasks", {200: _list_of("TaskInfo")}, (404,)),
-    Operation("get", f"{_C}/tasks/{{task}}/status", "getTaskStatus", "State of one task", {200: "TaskState"}, (404,)),
-    Operation("post", f"{_C}/tasks/{{task}}/restart", "restartTask", "Restart one task", {204: None}, (404, 409, 500)),
-    Operation(
-        "post",
-        f"{_C}/restart",
-        "restartConnector",
-        "Restart the connector, with includeTasks its tasks too, with onlyFailed only what failed",
-        {202: "Status", 204: None},
-        (400, 404, 409, 500),
-        query={"includeTasks": _FLAG, "onlyFailed": _FLAG, **_FORWARD},
-    ),
-    Operation("put", f"{_C}/pause", "pauseConnector", "Let connector and tasks rest", {202: None}, (404, 500)),
-    Operation("put", f"{_C}/resume", "resumeConnector", "Let them go on", {202: None}, (404, 500)),
-    Operation("put", f"{_C}/stop", "stopConnector", "End the tasks, keep the connector", {204: None}, (404, 500)),
-    Operation("get", f"{_C}/offsets", "getOffsets", "The committed offsets", {200: "Offsets"}, (400, 404, 500)),
-    Operation(
-        "patch",
-        f"{_C}/offsets",
-        "alterOffsets",
-        "Change offsets of a stopped connector",
-        {200: "Message"},
-        (*_BODY, 404, 409),
-        "AlterOffsets",
-        {"dry_run": _FLAG, **_FORWARD},
-    ),
-    Operation(
-        "delete",
-        f"{_C}/offsets",
-        "resetOffsets",
-        "Remove the offsets of a stopped connector, or set those of a sink to a time",
-        {200: "Message"},
-        (400, 404, 409, 500),
-        query={"dry_run": _FLAG, "timestamp": _type("text"), **_FORWARD},
-    ),
-    Operation(
-        "post",
-        f"{_C}/backfill",
-        "startBackfill",
-        "Read a range of times or offsets again, while the connector runs; with dry_run only return the plan",
-        {200: "BackfillPlan", 202: "Backfill"},
-        (*_BODY, 404, 409),
-        "BackfillRequest",
-        {"dry_run": _FLAG, **_FORWARD},
-    ),
-    Operation(
-        "get",
-        f"{_C}/backfill",
-        "getBackfill",
-        "The last backfill of a connector",
-        {200: "Backfill"},
-        (404, 409, 500),
-        query=_FORWARD,
-    ),
-    Operation(
-        "delete",
-        f"{_C}/backfill",
-        "cancelBackfill",
-        "End the running backfill; the records that it has written stay",
-        {202: None},
-        (404, 409, 500),
-        query=_FORWARD,
-    ),
-    Operation("get", f"{_C}/topics", "getTopics", "The topics in use", {200: "Topics"}, (403,)),
-    Operation("put", f"{_C}/topics/reset", "resetTopics", "Forget the topics in use", {202: None}, (403,)),
-    Operation(
-        "get",
-        "/connector-plugins",
-        "listPlugins",
-        "What is installed",
-        {200: _list_of("Plugin")},
-        (500,),
-        query={"connectorsOnly": {"type": "boolean", "default": True}},
-    ),
-    Operation(
-        "get",
-        f"{_P}/config",
-        "getPluginConfig",
-        "The settings that a plugin knows",
-        {200: _list_of("ConfigKey")},
-        (404, 500),
-    ),
-    Operation(
-        "put",
-        f"{_P}/config/validate",
-        "validateConfig",
-        "Check a configuration without creating anything",
-        {200: "ConfigInfos"},
-        _BODY,
-        "ConfigInput",
-    ),
-    Operation(
-        "post",
-        f"{_P}/preview",
-        "preview",
-        "Show what a configuration would do to some records; nothing is created or committed",
-        {200: "Preview"},
-        _BODY,
-        "PreviewRequest",
-    ),
-    Operation(
-        "get",
-        "/admin/loggers",
-        "listLoggers",
-        "The level of each logger",
-        {200: {"type": "object", "additionalProperties": _ref("LoggerLevel")}},
-    ),
-    Operation("get", "/admin/loggers/{logger}", "getLogger", "The level of one", {200: "LoggerLevel"}, (404,)),
-    Operation(
-        "put",
-        "/admin/loggers/{logger}",
-        "setLogger",
-        "Change a logger and those below it",
-        {200: _list_of("text"), 204: None},
-        (*_BODY, 404),
-        "SetLevel",
-        {"scope": {"type": "string", "enum": ["worker", "cluster"], "default": "worker"}},
-    ),
-)
+
+def _parsed(line: str, summary: str) -> Operation:
+    left, right = line.replace("BODY", "400 408 413 415 500").split(" | ")
+    (method, path, name), more = left.split()[:3], left.split()[3:]
+    query = next((one[1:].split(",") for one in more if one.startswith("?")), [])
+    body = next((one for one in more if not one.startswith("?")), None)
+    answers = dict(one.split(":") for one in right.split() if ":" in one)
+    refusals = [int(one) for one in right.split() if ":" not in one]
+    good = {int(status): kind for status, kind in answers.items()}
+    return Operation(method, path, name, body, query, good, refusals, summary.strip())
+
+
+_LINES: Final = _TABLE.splitlines()
+OPERATIONS: Final[Sequence[Operation]] = [_parsed(*pair) for pair in zip(_LINES[::2], _LINES[1::2], strict=True)]
 
 #: The operations that may follow for a connector that was just created.
 _FOLLOWING: Final = (
     *("getConnector", "getConfig", "patchConfig", "getStatus", "listTasks", "pauseConnector", "resumeConnector"),
-    *(
-        "stopConnector",
-        "restartConnector",
-        "getOffsets",
-        "alterOffsets",
-        "resetOffsets",
-        "getTopics",
-        "deleteConnector",
-    ),
+    *("stopConnector", "restartConnector", "getOffsets", "alterOffsets", "resetOffsets", "getTopics"),
+    "deleteConnector",
 )
 
 
@@ -449,12 +355,12 @@ def _operation(operation: Operation) -> Json:
         "summary": operation.summary,
         "parameters": [
             *({"name": name, "in": "path", "required": True, "schema": _IN_PATH[name]} for name in _names(operation)),
-            *({"name": one, "in": "query", "required": False, "schema": kind} for one, kind in operation.query.items()),
+            *({"name": one, "in": "query", "required": False, "schema": _QUERY[one]} for one in operation.query),
         ],
         "responses": answers,
     }
     if operation.body is not None:
-        content = {"application/json": {"schema": _schema(operation.body)}}
+        content = {"application/json": {"schema": _type(operation.body)}}
         described["requestBody"] = {"required": True, "content": content}
     return described
 
@@ -484,7 +390,7 @@ _REASONS: Final = {
 }
 
 
-def _answer(description: str, schema: Json | str | None) -> Json:
-    if schema is None:
+def _answer(description: str, kind: str | None) -> Json:
+    if not kind:
         return {"description": description}
-    return {"description": description, "content": {"application/json": {"schema": _schema(schema)}}}
+    return {"description": description, "content": {"application/json": {"schema": _type(kind)}}}
