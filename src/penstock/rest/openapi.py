@@ -212,7 +212,8 @@ class Operation(NamedTuple):
 
 
 #: Two lines an operation: method, path, id, the type of its body, its query parameters; behind the bar its answers with
-#: their types, and the status codes of errors (BODY: those of a body); then the summary.
+#: their types, and the status codes of errors (BODY: those of a body, CHANGE: those of a
+#: connector too); then the summary.
 _TABLE: Final = """\
 get / getServerInfo | 200:ServerInfo
     Version of the worker and id of its cluster
@@ -232,7 +233,7 @@ get /connectors/{name}/config getConfig | 200:Config 404
     The configuration
 put /connectors/{name}/config putConfig ConfigInput ?forward | 200:ConnectorInfo 201:ConnectorInfo BODY 409
     Create a connector or replace its configuration
-patch /connectors/{name}/config patchConfig ConfigPatch ?forward | 200:ConnectorInfo BODY 404 409
+patch /connectors/{name}/config patchConfig ConfigPatch ?forward | 200:ConnectorInfo CHANGE
     Change some settings; null removes one
 get /connectors/{name}/status getStatus | 200:Status 404
     State of connector and tasks
@@ -254,11 +255,11 @@ put /connectors/{name}/stop stopConnector | 204: 404 500
     End the tasks, keep the connector
 get /connectors/{name}/offsets getOffsets | 200:Offsets 400 404 500
     The committed offsets
-patch /connectors/{name}/offsets alterOffsets AlterOffsets ?dry_run,forward | 200:Message BODY 404 409
+patch /connectors/{name}/offsets alterOffsets AlterOffsets ?dry_run,forward | 200:Message CHANGE
     Change offsets of a stopped connector
 delete /connectors/{name}/offsets resetOffsets ?dry_run,timestamp,forward | 200:Message 400 404 409 500
     Remove the offsets of a stopped connector, or set those of a sink to a time
-post /connectors/{name}/backfill startBackfill BackfillRequest ?dry_run,forward | 200:BackfillPlan 202:Backfill BODY 404 409
+post /connectors/{name}/backfill startBackfill BackfillRequest ?dry_run,forward | 200:BackfillPlan 202:Backfill CHANGE
     Read a range of times or offsets again, while the connector runs; with dry_run only return the plan
 get /connectors/{name}/backfill getBackfill ?forward | 200:Backfill 404 409 500
     The last backfill of a connector
@@ -282,7 +283,7 @@ get /admin/loggers/{logger} getLogger | 200:LoggerLevel 404
     The level of one
 put /admin/loggers/{logger} setLogger SetLevel ?scope | 200:[text] 204: BODY 404
     Change a logger and those below it
-"""  # noqa: E501
+"""
 _FLAG: Final[Json] = {"type": "boolean", "default": False}
 _QUERY: Final[Mapping[str, Json]] = {
     "forward": {"type": "boolean"},
@@ -297,7 +298,7 @@ _QUERY: Final[Mapping[str, Json]] = {
 
 
 def _parsed(line: str, summary: str) -> Operation:
-    left, right = line.replace("BODY", "400 408 413 415 500").split(" | ")
+    left, right = line.replace("CHANGE", "BODY 404 409").replace("BODY", "400 408 413 415 500").split(" | ")
     (method, path, name), more = left.split()[:3], left.split()[3:]
     query = next((one[1:].split(",") for one in more if one.startswith("?")), [])
     body = next((one for one in more if not one.startswith("?")), None)
