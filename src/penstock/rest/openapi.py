@@ -39,7 +39,7 @@ def _ref(name: str) -> Json:
 
 
 def _type(text: str) -> Json:
-    """The schema for a name: of ``_TYPES`` or of ``SCHEMAS``, with ``|null`` behind it, or in brackets for a list.
+    """The schema for a name: of ``_TYPES`` or of ``SCHEMAS``, with ``|null`` after it, or in brackets for a list.
 
     >>> _type("text|null"), _type("[Error]")
     ({'type': ['string', 'null']}, {'type': 'array', 'items': {'$ref': '#/components/schemas/Error'}})
@@ -211,9 +211,9 @@ class Operation(NamedTuple):
     summary: str
 
 
-#: Two lines an operation: method, path, id, the type of its body, its query parameters; behind the bar its answers with
-#: their types, and the status codes of errors (BODY: those of a body, CHANGE: those of a
-#: connector too); then the summary.
+#: Two lines an operation: method, path, id, the type of its body, its query parameters; after the bar its answers with
+#: their types, and the status codes of errors (BODY: those of a body, CHANGE: those of a connector too); then the
+#: summary.
 _TABLE: Final = """\
 get / getServerInfo | 200:ServerInfo
     Version of the worker and id of its cluster
