@@ -149,12 +149,13 @@ class Backfills:
             task = run.task
             records, positions = (0, ()) if task is None else (task.records, task.positions)
             view = replace(run.view, state=state, ended=_now(), records=records, positions=positions, trace=trace)
-            run.view, run.task = view, None
             log.info("The backfill of connector %s is %s: %d records", connector, state.value, records)
             if state is not BackfillState.COMPLETED:
                 _tell(
                     logging.WARNING, connector, view, "The records after these positions are left: request them again"
                 )
+            # Last: who sees the end finds its lines in the log.
+            run.view, run.task = view, None
 
     def _done(
         self, connector: str, run: _Run, make: Callable[[StateReport], BackfillTask]

@@ -390,7 +390,7 @@ def forget_bulk_runs(
     except KafkaRetriableException:
         raise
     except KafkaException as error:
-        log.info("Connector %s has no markers of bulk runs that the worker may see: %s", connector, error)
+        log.info("The worker may not see the markers of bulk runs of connector %s: %s", connector, error)
         return
     finally:
         client.close()

@@ -399,7 +399,11 @@ class BulkEngine:
         ids = [run.transactional_id(one) for one in left[: max(1, self._services.runtime.parallelism)]]
         fenced = fence_producers(self._services.delivery.producer, ids, _FENCE_S, name=str(self._task))
         if failed := [str(one) for one in fenced.values() if isinstance(one, KafkaException)]:
-            log.warning("What the run '%s' had open in Kafka ends with its time only: %s", run.run, failed[0])
+            log.warning(
+                "The open transactions of run '%s' could not be ended now; they end after transaction.timeout.ms: %s",
+                run.run,
+                failed[0],
+            )
 
     # ------------------------------------------------------------------ the end
     def _judge(self, error: Exception, run: RunKey, tries: AttemptCounter, done: Totals) -> None:

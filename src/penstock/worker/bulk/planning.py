@@ -179,8 +179,8 @@ def check_repeatable(data: DataFrame, again: Any, run: str) -> None:
     text = plan.canonicalized().toString()
     if "Limit" in text and "Sort [" not in text:
         log.warning(
-            "The query of the run '%s' takes some rows of all without an order: which ones may be another matter when "
-            "a part of it is done again. Order the rows before the limit",
+            "The query of the run '%s' takes some rows of all without an order: another attempt may get other rows. "
+            "Order the rows before the limit",
             run,
         )
     now = first.queryExecution().analyzed().containsPattern(_current_like(data))

@@ -140,7 +140,7 @@ class Markers:
             try:
                 self._take(record.key, record.value)
             except (ValueError, TypeError, KeyError) as error:
-                log.warning("A record of the bulk topic is no marker and is ignored: %r (%s)", record.key, error)
+                log.warning("A record of the bulk topic is not a marker and is ignored: %r (%s)", record.key, error)
 
     def _take(self, key: bytes | None, value: bytes | None) -> None:
         group, connector, name, partition = json.loads(key or b"")

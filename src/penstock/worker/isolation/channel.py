@@ -284,7 +284,9 @@ class Channel:
         except (OSError, EOFError):
             return
         except Exception:
-            log.exception("What came from the other side of task.isolation=process is no message; the connection ends")
+            log.exception(
+                "The other side of task.isolation=process sent no message of a channel; the connection is closed"
+            )
 
     def _received(self, size: int) -> bytearray:
         data = bytearray(size)

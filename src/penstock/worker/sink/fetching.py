@@ -56,9 +56,9 @@ class PartitionHolders:
     """The registry of which task has which partition open, in all consumer groups of this worker's tasks."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._changed = threading.Condition()
-        self._held: dict[tuple[str, TopicPartition], Holder] = {}
+        self.clock = clock
+        self.changed = threading.Condition()
+        self.held: dict[tuple[str, TopicPartition], Holder] = {}
 
     def holder(self, group: str, max_poll_interval_s: float = 300.0) -> Holder:
         """A new member of a group, which holds nothing.
@@ -67,26 +67,17 @@ class PartitionHolders:
             group: Identifies the group among the groups of all clusters.
             max_poll_interval_s: Seconds without a poll after which the group removes the member.
         """
-        return Holder(group, max_poll_interval_s, self._held, self._changed, self._clock)
+        return Holder(self, group, max_poll_interval_s)
 
 
 class Holder:
     """One task; made by ``PartitionHolders``."""
 
-    def __init__(
-        self,
-        group: str,
-        max_poll_interval_s: float,
-        held: dict[tuple[str, TopicPartition], Holder],
-        changed: threading.Condition,
-        clock: Callable[[], float],
-    ) -> None:
+    def __init__(self, holders: PartitionHolders, group: str, max_poll_interval_s: float) -> None:
         self._group = group
         self._max_poll_interval_s = max_poll_interval_s
-        self._held = held
-        self._changed = changed
-        self._clock = clock
-        self._polled = clock()
+        self._held, self._changed, self._clock = holders.held, holders.changed, holders.clock
+        self._polled = self._clock()
 
     @property
     def patience_s(self) -> float:
@@ -330,14 +321,16 @@ class SinkFetcher:
         if self._holder.take(partitions, 0):
             return
         names = ", ".join(map(str, partitions))
-        logger.info("%s: waiting until another task has closed what comes from it of %s", self._name, names)
+        logger.info("%s: waiting until other tasks have closed their partitions of %s", self._name, names)
         give_up = time.monotonic() + self._holder.patience_s
         while not self._holder.take(partitions, _SLICE_S):
             self._serve_calls()
             if self._stages.closed:
                 return
             if time.monotonic() >= give_up:
-                logger.warning("%s: another task has not closed all of %s; going on without it", self._name, names)
+                logger.warning(
+                    "%s: another task has not closed all of %s in time; this task opens them now", self._name, names
+                )
                 self._holder.take(partitions, 0, anyway=True)
                 return
 
@@ -381,26 +374,8 @@ class SinkConverter:
     def join(self, timeout_s: float) -> bool:
         return self._thread is None or self._thread.join(timeout_s)
 
-    # -- What ``OverlappingBatches`` takes from
-    # -------------------------------------------------------------------------------
-
-    def take(self) -> FetchedChunk | None:
-        """The next fetched batch. Thread: conversion."""
-        return self._stages.take_fetched()
-
-    def take_crowded(self, job: Future[Any]) -> FetchedChunk | None:
-        """The same, as ``SinkStages.take_crowded`` says. Thread: conversion."""
-        return self._stages.take_crowded(job)
-
-    @property
-    def crowded(self) -> bool:
-        """See ``SinkStages.crowded``. Thread: conversion."""
-        return self._stages.crowded
-
-    # -- Conversion --------------------------------------------------------------------------------------------------
-
     def _run(self) -> None:
-        overlapping = OverlappingBatches(self._task, self, self._converter.begin, self._stages.busy, self._load)
+        overlapping = OverlappingBatches(self._task, self._stages, self._converter.begin, self._stages.busy, self._load)
         try:
             while (converted := overlapping.next()) is not None:
                 if self._errors.ending and any(error.retriable for error in converted.batch.errors.values()):

@@ -199,7 +199,7 @@ class SinkPut:
             fatal = delivery.fatal
             self._let_go()
             if fatal is not None:
-                logger.info("%s: a record that could not be got over is read again: %s", self._name, fatal)
+                logger.info("%s: the record that would have failed the task is read again: %s", self._name, fatal)
             return
         self._delivery = delivery.without(gone)
 

@@ -103,40 +103,35 @@ class ConvertedBatch:
     attempts: Mapping[int, int] = field(default_factory=dict)
 
 
+@dataclass(eq=False)
 class Request:
     """A request of the fetch thread, which waits for the answer."""
 
-    def __init__(self) -> None:
-        self.answered = False
-        self.placement: Placement | None = None
+    answered: bool = field(default=False, init=False)
+    placement: Placement | None = field(default=None, init=False)
 
 
+@dataclass(eq=False)
 class Assigned(Request):
     """New partitions and where they would begin, see ``RebalanceListener``; the answer is a ``Placement``."""
 
-    def __init__(
-        self, starts: Mapping[TopicPartition, int], epoch: int, at_end: frozenset[TopicPartition] = frozenset()
-    ) -> None:
-        super().__init__()
-        self.starts = starts
-        self.epoch = epoch
-        self.at_end = at_end
+    starts: Mapping[TopicPartition, int]
+    epoch: int
+    at_end: frozenset[TopicPartition] = frozenset()
 
 
+@dataclass(eq=False)
 class Revoked(Request):
     """Partitions are about to go; they can still be committed."""
 
-    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
-        super().__init__()
-        self.partitions = partitions
+    partitions: Sequence[TopicPartition]
 
 
+@dataclass(eq=False)
 class Lost(Request):
     """Partitions have gone."""
 
-    def __init__(self, partitions: Sequence[TopicPartition]) -> None:
-        super().__init__()
-        self.partitions = partitions
+    partitions: Sequence[TopicPartition]
 
 
 @dataclass(frozen=True)
@@ -288,7 +283,7 @@ class SinkStages:
 
     # -- Conversion thread -------------------------------------------------------------------------------------------
 
-    def take_fetched(self) -> FetchedChunk | None:
+    def take(self) -> FetchedChunk | None:
         """Takes the next batch to convert: all chunks of one epoch that fit a batch.
 
         Waits until there is something, and a moment longer for more of a topic that has more; None at the end. Thread:
@@ -309,7 +304,7 @@ class SinkStages:
 
     @waiting_for("spark")
     def take_crowded(self, job: Future[Any]) -> FetchedChunk | None:
-        """As ``take_fetched``, while a batch is being converted: only if fetching waits for room.
+        """As ``take``, while a batch is being converted: only if fetching waits for room.
 
         Args:
             job: Converts the batch before. None when it is done first.

@@ -35,7 +35,7 @@ from penstock.stores.interface import TransactionalOffsetStore
 from penstock.stores.offsets import Offset, Partition, key_bytes, value_bytes
 from penstock.telemetry import waiting_for
 from penstock.threads import Deadline
-from penstock.worker.source.offset_commit import CommitCounts, CommitHooks
+from penstock.worker.source.offset_commit import CommitCounts, CommitHooks, Committer
 from penstock.worker.source.submitted import SubmittedOffsets
 from penstock.worker.source.transaction_boundaries import Boundaries, BoundaryAction
 from penstock.worker.task.engine import TransactionLostException
@@ -91,7 +91,7 @@ _WORTH_A_WORD_S: Final = 2.0
 _LAST_ABORT_S: Final = 1.0
 
 
-class TransactionCommitter:
+class TransactionCommitter(Committer):
     """Commits records and source offsets of one task together. See the module. Invariant 7.
 
     Args:
@@ -114,7 +114,7 @@ class TransactionCommitter:
         self.submitted = SubmittedOffsets()
         self.hooks = hooks
         self.counts = CommitCounts()
-        self.own_topic: str | None = offsets.topic
+        self.own_topic = offsets.topic
         self.whole_polls = True
         self.commits_at_rest = True
         self.sizes = sizes
@@ -229,9 +229,6 @@ class TransactionCommitter:
         self._refused.set()
 
     # ---------------------------------------------------------------- the end
-    def run_early(self, timeout_s: float) -> None:
-        """See `Committer`: a transaction is committed as a whole."""
-
     def finish(self, timeout_s: float, *, failed: bool) -> None:
         """See `Committer`: whole polls count, unless the task says itself where its transactions end."""
         try:
@@ -241,7 +238,7 @@ class TransactionCommitter:
                 self._abort(timeout_s)
         except Exception as error:
             logger.error(
-                "The last transaction of task %s was not committed: what was in it is read again (%s: %s)",
+                "The last transaction of task %s was not committed; its records are read again (%s: %s)",
                 self._task,
                 type(error).__name__,
                 error,

@@ -201,9 +201,9 @@ class Committer(Protocol):
     submitted: SubmittedOffsets
     hooks: CommitHooks
     counts: CommitCounts
-    own_topic: str | None
-    whole_polls: bool
-    commits_at_rest: bool
+    own_topic: str | None = None
+    whole_polls: bool = False
+    commits_at_rest: bool = False
 
     @property
     def has_committed(self) -> bool:
@@ -216,10 +216,12 @@ class Committer(Protocol):
     @property
     def hint(self) -> str | None:
         """The condition that an open transaction waits for, as a text, or None if there is nothing to say."""
+        return None
 
     @property
     def held_up(self) -> str | None:
         """The reason why the task cannot begin, as a text: an open transaction of another producer; None if it can."""
+        return None
 
     def begin(self, stopping: threading.Event) -> bool:
         """Gets ready, before the task is initialized; may block until `stopping` is set.
@@ -252,15 +254,18 @@ class Committer(Protocol):
 
     def refuse(self) -> None:
         """A row in flight has failed the task: an open transaction must not be committed. Thread: any."""
+        return
 
     def named(self, error: BaseException) -> BaseException:
         """The error that the task fails with after sending or committing has raised; ends an open transaction."""
+        return error
 
     def run_early(self, timeout_s: float) -> None:
         """Commits the records that are already acknowledged, before a bulk run or while the end of the task takes long.
 
         Thread: task.
         """
+        return
 
     def finish(self, timeout_s: float, *, failed: bool) -> None:
         """Makes the last commit: everything was delivered or abandoned.
@@ -279,7 +284,7 @@ AFTER_ACK_BEFORE_OFFSETS = "after-ack-before-offsets"
 _SOON_S: Final = 1.0
 
 
-class OffsetCommitter:
+class OffsetCommitter(Committer):
     """Moves acknowledged offsets into the store, again and again.
 
     Args:
@@ -302,9 +307,6 @@ class OffsetCommitter:
         self.submitted = SubmittedOffsets()
         self.hooks = hooks
         self.counts = CommitCounts()
-        self.own_topic: str | None = None
-        self.whole_polls = False
-        self.commits_at_rest = False
         self._batches = 0
         self._writer = writer
         self._interval_s = interval_s
@@ -322,14 +324,6 @@ class OffsetCommitter:
     @property
     def all_committed(self) -> bool:
         return self.submitted.is_empty and not self._writer.has_pending
-
-    @property
-    def hint(self) -> str | None:
-        return None
-
-    @property
-    def held_up(self) -> str | None:
-        return None
 
     def begin(self, stopping: threading.Event) -> bool:
         self._open_store()
@@ -359,12 +353,6 @@ class OffsetCommitter:
     def run_if_due(self) -> None:
         if self.due_in_s() == 0:
             self.run()
-
-    def refuse(self) -> None:
-        """See `Committer`: failed rows are never settled."""
-
-    def named(self, error: BaseException) -> BaseException:
-        return error
 
     def run_early(self, timeout_s: float) -> None:
         self.run(timeout_s)

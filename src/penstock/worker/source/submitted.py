@@ -107,7 +107,7 @@ def position_after(frame: SourceFrame, row: int) -> Mapping[str, object] | None:
         # An offset that cannot be written would also block the offsets of other source partitions.
         value_bytes(position)
     except Exception as error:
-        logger.warning("offset_after(%d) of a frame tells no position (%s: %s)", row, type(error).__name__, error)
+        logger.warning("offset_after(%d) of a frame gives no position (%s: %s)", row, type(error).__name__, error)
         return None
     return position
 

@@ -242,12 +242,6 @@ class BoundedQueue(Generic[T]):
         with self.changed:
             return self._closed and not self._waiting
 
-    @property
-    def full(self) -> bool:
-        """True if the thread before waits for room."""
-        with self.changed:
-            return self._full
-
     def take_one(self, timeout_s: float | None) -> T | None:
         """The next item; None when none came in time (timeout None: any time), or it has ended."""
         with self.changed:

@@ -474,4 +474,4 @@ class TaskEngine(ABC, Generic[TaskT]):
         elif self._state_after(error) is State.RESTARTING:
             logger.warning("Task %s: %s; it is started again where its committed offsets end", self.id, error)
         else:
-            logger.error("Task %s failed and will not go on before it is restarted", self.id, exc_info=error)
+            logger.error("Task %s failed, and stays FAILED until it is restarted", self.id, exc_info=error)

@@ -160,9 +160,15 @@ class TaskPhase(Enum):
     """It missed its deadline and was abandoned; nothing it says counts any more."""
 
 
-@dataclass(frozen=True)
-class Built:
+class TaskSignal(Enum):
+    """The events without data."""
+
+    BUILT = "Built"
     """The runner exists and its thread starts."""
+    STOP = "TaskStopAsked"
+    """The worker asks the task to end."""
+    CANCEL = "TaskCancelAsked"
+    """The worker abandons the task."""
 
 
 @dataclass(frozen=True)
@@ -173,17 +179,7 @@ class Reports:
     trace: str | None = None
 
 
-@dataclass(frozen=True)
-class TaskStopAsked:
-    """The worker asks the task to end."""
-
-
-@dataclass(frozen=True)
-class TaskCancelAsked:
-    """The worker abandons the task."""
-
-
-TaskEvent = Built | Reports | TaskStopAsked | TaskCancelAsked
+TaskEvent = TaskSignal | Reports
 
 
 @dataclass(frozen=True)
@@ -208,17 +204,17 @@ _ALIVE = {TaskPhase.BUILDING, TaskPhase.STARTING, TaskPhase.RUNNING, TaskPhase.P
 def step(phase: TaskPhase, event: TaskEvent) -> tuple[TaskPhase, list[TaskEffect]]:
     """One transition."""
     match event:
-        case TaskCancelAsked():
+        case TaskSignal.CANCEL:
             return TaskPhase.CANCELLED, []
         # Invariant 4: the reports of a cancelled task do not count.
         case _ if phase is TaskPhase.CANCELLED:
             return phase, []
-        case Built():
+        case TaskSignal.BUILT:
             if phase is TaskPhase.BUILDING:
                 return TaskPhase.STARTING, []
             if phase is TaskPhase.STOPPING:
                 return phase, []
-        case TaskStopAsked():
+        case TaskSignal.STOP:
             if phase in _ALIVE:
                 return TaskPhase.STOPPING, []
             return phase, []
@@ -382,14 +378,14 @@ class TaskSlot:
         unattended: TaskRunner | None = None
         with self._changed:
             if self._ended is None:
-                self._feed(TaskStopAsked())
+                self._feed(TaskSignal.STOP)
                 try:
                     self._ended = in_thread(f"stop-{self.id}", self._await_end)
                 except NoThreadException:
                     log.exception("The end of task %s cannot be awaited; it is abandoned", self.id)
                     self._ended = Future()
                     self._ended.set_result(None)
-                    self._feed(TaskCancelAsked())
+                    self._feed(TaskSignal.CANCEL)
                     unattended = self._runner
             ended = self._ended
         if unattended is not None:
@@ -421,7 +417,7 @@ class TaskSlot:
                 return
             with self._changed:
                 self._runner = runner
-                self._feed(Built())
+                self._feed(TaskSignal.BUILT)
                 phase, changed, broken = self._phase, self._paused != paused, self._broken
             # Outside of the lock: the runner reports states from its own thread and may hold a lock of its own.
             if phase is TaskPhase.CANCELLED:
@@ -461,7 +457,7 @@ class TaskSlot:
                 self._stop_timeout_s,
             )
             with self._changed:
-                self._feed(TaskCancelAsked())
+                self._feed(TaskSignal.CANCEL)
             if runner is not None:
                 runner.cancel()
                 runner.join(CANCEL_GRACE_S)
@@ -477,8 +473,8 @@ class TaskSlot:
         with self._changed:
             if state is State.RESTARTING and self._is_vain():
                 log.error(
-                    "Task %s was started %d times, and each time it ended before it had delivered anything, for the "
-                    "reasons above",
+                    "Task %s was started %d times and ended each time before it delivered anything, for the reasons "
+                    "above; it is FAILED now",
                     self.id,
                     MAX_VAIN,
                 )

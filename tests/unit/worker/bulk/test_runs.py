@@ -70,7 +70,7 @@ def test_records_that_say_nothing_are_passed_over(
     markers.take([record(key, value), record(RUN.marker(2), Marker(rows=1).to_bytes())])
     assert markers.of(RUN) == {2: Marker(rows=1)}
     assert markers.plan(RUN) is None
-    assert "is no marker and is ignored" in caplog.text
+    assert "is not a marker and is ignored" in caplog.text
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def test_fetching_rests_while_as_much_waits_as_may_wait(rows: int, size: int) ->
     stages.wait_in_fetch(WAIT_S)
     assert time.monotonic() - started >= WAIT_S
 
-    stages.take_fetched()
+    stages.take()
     assert stages.room() == 10
     stages.wait_in_fetch(60)
 
@@ -52,7 +52,7 @@ def test_a_batch_is_gathered_from_a_topic_that_has_more_until_its_job_is_worth_i
     monkeypatch.setattr(sink_stages, "GATHER_S", 3_600)
     stages = SinkStages(BatchLimits(max_records=50_000, max_bytes=1_200 if size else 10_000_000))
     taken: list[FetchedChunk | None] = []
-    taking = threading.Thread(target=lambda: taken.append(stages.take_fetched()))
+    taking = threading.Thread(target=lambda: taken.append(stages.take()))
     taking.start()
     stages.add_fetched(chunk(1, 1, more=True))
     taking.join(WAIT_S)
@@ -66,7 +66,7 @@ def test_the_end_of_a_topic_is_not_waited_behind() -> None:
     stages = SinkStages(BatchLimits())
     stages.add_fetched(chunk(3, 1, more=True))
     stages.add_fetched(chunk(4, 1))
-    assert rows_of(stages.take_fetched()) == 7
+    assert rows_of(stages.take()) == 7
 
 
 def test_more_of_a_topic_is_waited_for_a_moment_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_more_of_a_topic_is_waited_for_a_moment_only(monkeypatch: pytest.MonkeyP
     stages = SinkStages(BatchLimits())
     started = time.monotonic()
     stages.add_fetched(chunk(3, 1, more=True))
-    assert rows_of(stages.take_fetched()) == 3
+    assert rows_of(stages.take()) == 3
     assert time.monotonic() - started >= WAIT_S
 
 
@@ -84,7 +84,7 @@ def test_who_gathers_is_told_of_the_end(how: str, monkeypatch: pytest.MonkeyPatc
     stages = SinkStages(BatchLimits())
     stages.add_fetched(chunk(3, 1, more=True))
     taken: list[FetchedChunk | None] = []
-    taking = threading.Thread(target=lambda: taken.append(stages.take_fetched()))
+    taking = threading.Thread(target=lambda: taken.append(stages.take()))
     taking.start()
     getattr(stages, how)()
     taking.join(WAIT_S)
@@ -99,7 +99,7 @@ def test_a_batch_is_not_gathered_beyond_the_room_that_all_tasks_have(monkeypatch
     load.let_wait(990)
     stages = SinkStages(BatchLimits(), load)
     stages.add_fetched(chunk(3, 10, more=True))
-    assert rows_of(stages.take_fetched()) == 3
+    assert rows_of(stages.take()) == 3
 
 
 def converted(size: int) -> ConvertedBatch:
@@ -113,7 +113,7 @@ def test_a_batch_takes_no_more_chunks_than_it_has_room_for_in_bytes() -> None:
         stages.add_fetched(chunk(1, 600))
     sizes = []
     while stages.room() < 1_000:
-        batch = stages.take_fetched()
+        batch = stages.take()
         assert isinstance(batch, FetchedChunk)
         sizes.append(batch.table.num_rows)
     assert sizes == [1, 1, 1]
@@ -163,12 +163,12 @@ def test_beside_a_job_nothing_is_taken_at_the_end(how: str) -> None:
 
 def test_it_is_crowded_when_fetching_had_to_wait_or_more_is_there() -> None:
     stages = full_stages()
-    stages.take_fetched()
+    stages.take()
     assert stages.crowded
 
     stages = SinkStages(BatchLimits(max_records=3))
     stages.add_fetched(chunk(1, 1))
-    stages.take_fetched()
+    stages.take()
     assert not stages.crowded
     stages.add_fetched(chunk(1, 1))
     assert stages.crowded
@@ -186,7 +186,7 @@ def test_what_other_tasks_have_waiting_leaves_a_task_a_small_fetch() -> None:
     stages.add_fetched(chunk(1, 20))
     assert stages.room() == 0
 
-    others.take_fetched()
+    others.take()
     assert others.room() == 100
     assert stages.room() == 99
 
@@ -211,7 +211,7 @@ def test_a_fetch_that_unpacks_to_more_than_a_batch_is_cut_and_each_part_knows_it
     assert stages.room() == 0, "nothing more is fetched before it has gone"
     seen: list[int] = []
     for _ in range(5):
-        batch = stages.take_fetched()
+        batch = stages.take()
         assert isinstance(batch, FetchedChunk)
         assert batch.table.nbytes < 1_000_000
         seen += batch.table.column("offset").to_pylist()
@@ -227,5 +227,5 @@ def test_what_cannot_be_read_is_a_batch_by_itself() -> None:
     stages.add_fetched(chunk(1, 10))
     stages.add_fetched(FetchedChunk(placeholder(at, 1), {at: 3}, 1, lost))
     stages.add_fetched(chunk(1, 10))
-    batches = [stages.take_fetched() for _ in range(3)]
+    batches = [stages.take() for _ in range(3)]
     assert [one.unreadable for one in batches if isinstance(one, FetchedChunk)] == [None, lost, None]

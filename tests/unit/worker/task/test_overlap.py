@@ -84,7 +84,7 @@ class Rig:
 
         self.polling = threading.Thread(target=run)
         self.polling.start()
-        await_true(lambda: self.batcher.full)
+        await_true(lambda: self.batcher._full)
 
     def rest(self) -> list[object]:
         """What comes until the end."""
