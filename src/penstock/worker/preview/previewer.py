@@ -2,7 +2,7 @@
 
 Records come from the caller, from the source, or from the sink's topics. A source is read in a process that
 ``fork_server`` makes, and that is killed when the time is over. Records go through the connector's own chain record by
-record, unless a transform needs frames: plans of users run in a process of their own (``process``). ``Pace`` spreads
+record, unless a transform needs frames: plans of users run in a process of their own (``chain``). ``Pace`` spreads
 previews over time, because a low priority does not help where threads of the worker do half of the work.
 
 Thread: ``preview`` blocks and is called on a thread of the caller's choice; a few run at once.
@@ -39,9 +39,15 @@ from penstock.pipeline.spark.session import SparkRuntime
 from penstock.plugins import Plugins
 from penstock.settings import SinkSettings
 from penstock.settings.worker import WorkerSettings
-from penstock.worker.preview.chain import ChainView, has_frames
+from penstock.worker.preview.chain import (
+    ChainView,
+    PreviewProcess,
+    gives_way,
+    has_frames,
+    plans_give_way,
+    session_settings,
+)
 from penstock.worker.preview.fork_server import MESSAGE_BYTES, NICENESS, SESSION_S
-from penstock.worker.preview.process import PreviewProcess, gives_way, plans_give_way, session_settings
 
 #: The time limit of an answer of the server: its start on a busy machine takes longest.
 _SERVER_TIMEOUT_S = 30.0

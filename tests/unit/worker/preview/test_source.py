@@ -22,9 +22,9 @@ from penstock.api import SourceFrame
 from penstock.connectors.file import FileStreamSourceConnector
 from penstock.model.payloads import PreviewLimits
 from penstock.pipeline.batch.source.frame_input import frame_to_records
+from penstock.worker.preview.chain import session_settings
 from penstock.worker.preview.fork_server import NICENESS
 from penstock.worker.preview.previewer import FirstRecords, SourceReaders
-from penstock.worker.preview.process import session_settings
 
 pytestmark = pytest.mark.slow
 
