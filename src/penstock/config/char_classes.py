@@ -205,7 +205,8 @@ def _by_java_name(name: str, folds: bool) -> CharSet | None:
         return _of_property(_JAVA_PROPERTIES[name], folds)
     if name in _SEVERAL:
         return _of_categories(*_SEVERAL[name])
-    return _of_categories(name) if name in _names_of_categories() else None
+    known = {one[:length] for one in _by_category() for length in (1, 2)}
+    return _of_categories(name) if name in known else None
 
 
 def _by_unicode_name(name: str, folds: bool) -> CharSet | None:
@@ -217,10 +218,6 @@ def _by_unicode_name(name: str, folds: bool) -> CharSet | None:
         return _of_categories(*_SEVERAL_OF_UNICODE[name])
     make = _MADE.get(name)
     return None if make is None else make()
-
-
-def _names_of_categories() -> set[str]:
-    return {name[:length] for name in _by_category() for length in (1, 2)}
 
 
 @lru_cache(maxsize=1)
@@ -265,14 +262,6 @@ def _blank() -> CharSet:
     return _of_categories("Zs") | CharSet.from_text("\t")
 
 
-def _white_space() -> CharSet:
-    return _of_categories("Z") | CharSet.of((9, 13), (0x85, 0x85))
-
-
-def _hex_digits() -> CharSet:
-    return _of_categories("Nd") | _POSIX["XDigit"] | CharSet.of((0xFF21, 0xFF26), (0xFF41, 0xFF46))
-
-
 #: Properties after ``Is`` that combine others.
 _MADE: Final[dict[str, Callable[[], CharSet]]] = {
     "ALNUM": lambda: _property("Alphabetic") | _of_categories("Nd"),
@@ -281,8 +270,13 @@ _MADE: Final[dict[str, Callable[[], CharSet]]] = {
     "GRAPH": _graph,
     "PRINT": lambda: (_graph() | _blank()) - _of_categories("Cc"),
     "WORD": lambda: _property("Alphabetic") | _of_categories("M", "Nd", "Pc") | CharSet.of((0x200C, 0x200D)),
-    **dict.fromkeys(("WHITE_SPACE", "WHITESPACE", "SPACE"), _white_space),
-    **dict.fromkeys(("HEX_DIGIT", "HEXDIGIT", "XDIGIT"), _hex_digits),
+    **dict.fromkeys(
+        ("WHITE_SPACE", "WHITESPACE", "SPACE"), lambda: _of_categories("Z") | CharSet.of((9, 13), (0x85, 0x85))
+    ),
+    **dict.fromkeys(
+        ("HEX_DIGIT", "HEXDIGIT", "XDIGIT"),
+        lambda: _of_categories("Nd") | _POSIX["XDigit"] | CharSet.of((0xFF21, 0xFF26), (0xFF41, 0xFF46)),
+    ),
 }
 
 

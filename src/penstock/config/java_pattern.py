@@ -456,7 +456,9 @@ class _Translator:
         if char == "^":
             return self._beginning()
         if char == "$":
-            return self._line_end() if "m" in reader.flags else self._last_line_end()
+            if "m" not in reader.flags:
+                return self._last_line_end()
+            return self._at_the_end(r"(?=\n|\Z)" if "d" in reader.flags else LINE_END)
         return of_set(reader.single(ord(char)))
 
     def _any_but_line_ends(self) -> CharSet:
@@ -468,9 +470,6 @@ class _Translator:
         if "m" not in self._reader.flags:
             return PatternPiece(r"\A", r"\A")
         return PatternPiece(r"(?:\A|(?<=\n))(?!\Z)" if "d" in self._reader.flags else LINE_BEGINNING)
-
-    def _line_end(self) -> PatternPiece:
-        return self._at_the_end(r"(?=\n|\Z)" if "d" in self._reader.flags else LINE_END)
 
     def _last_line_end(self) -> PatternPiece:
         return self._at_the_end(r"(?=\n?\Z)" if "d" in self._reader.flags else LAST_LINE_END)

@@ -266,7 +266,8 @@ def _number(number: decimal.Decimal) -> SchemaAndValue:
     """The number in the smallest type that holds it; a FLOAT32 even if that loses digits."""
     # 10**19 is beyond every integer type, so no large exponent is expanded into digits.
     magnitude = number.adjusted() if number else 0
-    if 0 <= magnitude <= 18 and number == number.to_integral_value(decimal.ROUND_FLOOR, _context(number)):
+    context = decimal.Context(prec=max(28, len(number.as_tuple().digits)))
+    if 0 <= magnitude <= 18 and number == number.to_integral_value(decimal.ROUND_FLOOR, context):
         whole = int(number)
         for limit, schema in _INTEGERS:
             if -limit <= whole < limit:
@@ -281,10 +282,6 @@ def _number(number: decimal.Decimal) -> SchemaAndValue:
         if not math.isinf(double):
             return SchemaAndValue(FLOAT64_SCHEMA, double)
     return SchemaAndValue(Decimal.schema(scale), number)
-
-
-def _context(number: decimal.Decimal) -> decimal.Context:
-    return decimal.Context(prec=max(28, len(number.as_tuple().digits)))
 
 
 def _value(element: SchemaAndValue | None) -> object:

@@ -27,7 +27,7 @@ from penstock.config import (
     Width,
     setting,
 )
-from penstock.config.java_pattern import JavaPattern, compile_java
+from penstock.config.java_pattern import compile_java
 from penstock.config.parse import invalid, java_text, java_trim, parse_type
 from penstock.config.properties import Prefixed
 from penstock.errors import ConfigException, PatternTimeoutException
@@ -244,11 +244,8 @@ def _topic_configs(rules: Prefixed[object], group: str) -> dict[str, str]:
 
 
 def _any_match(patterns: Sequence[str], topic: str) -> bool:
-    return bool(patterns) and _compiled("|".join(patterns)).matches(topic)
-
-
-def _compiled(pattern: str) -> JavaPattern:
-    return compile_java(pattern, name="include", what="Syntax error in regular expression")
+    what = "Syntax error in regular expression"
+    return bool(patterns) and compile_java("|".join(patterns), name="include", what=what).matches(topic)
 
 
 TOPICS: Final = "topics"

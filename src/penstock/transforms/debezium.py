@@ -20,7 +20,8 @@ from pyspark.sql import functions as F
 
 from penstock.api.transform import R
 from penstock.config import AbstractConfig, CaseInsensitiveValidString, Importance, LambdaValidator, setting
-from penstock.data import STRING_SCHEMA, ConnectHeaders, Field, Header, Schema, Struct, Type
+from penstock.config.parse import java_trim
+from penstock.data import STRING_SCHEMA, Field, Header, Schema, Struct, Type
 from penstock.errors import ConfigException, ConnectException, DataException, java_class_name
 from penstock.pipeline.batch.headers import HEADER_SCHEMAS, header_entry, with_headers
 from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, text_bound
@@ -298,10 +299,6 @@ def _optional(schema: Schema) -> Schema:
     )
 
 
-def _is_blank(text: str) -> bool:
-    return not text.strip("".join(map(chr, range(33))))
-
-
 @dataclass(frozen=True)
 class Unwrap(Definition):
     """Extracts rows from envelopes."""
@@ -416,7 +413,7 @@ class Unwrap(Definition):
             found = row[self.route]
             if found is not None and not isinstance(found, str):
                 raise DataException(f"Field '{self.route}' is not of type STRING")
-        return topic if found is None or _is_blank(cast("str", found)) else cast("str", found)
+        return topic if found is None or not java_trim(cast("str", found)) else cast("str", found)
 
     def _route_fault(self, row: Schema) -> str | None:
         field = row.field(self.route or "")
@@ -425,7 +422,7 @@ class Unwrap(Definition):
         return None if field.schema.type is Type.STRING else f"Field '{self.route}' is not of type STRING"
 
     def _without_dropped(self, record: R) -> R | None:
-        header = None if self.drop_header is None else _first(record.headers, self.drop_header)
+        header = None if self.drop_header is None else next(record.headers.all_with_name(self.drop_header), None)
         if header is None or header.value is None:
             return record
         names = header.value
@@ -592,10 +589,6 @@ def _selection_of(unwrap: Unwrap, schema: Schema, kind: _Kind) -> FieldSelection
 
 def _is_map_of_change(value: Mapping[str, object] | Mapping[object, object]) -> bool:
     return _OPERATION in value and _SOURCE in value and any(name in value for name in _ROWS)
-
-
-def _first(headers: ConnectHeaders, key: str) -> Header | None:
-    return next((one for one in headers if one.key == key), None)
 
 
 def _with_headers(record: R, added: Sequence[Header]) -> R:

@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-SYNTAX_CONFIG: Final = "field.syntax.version"
 NESTED: Final = "nested field access"
 
 

@@ -352,7 +352,7 @@ def masked(schema: Schema, replacement: str | None) -> object:
     try:
         return convert(None, replacement)
     except DataException:
-        raise _no_number(replacement) from None
+        raise DataException(f"Unable to convert {replacement} (class java.lang.String) to a number") from None
 
 
 def _decimal(replacement: str) -> decimal.Decimal:
@@ -360,10 +360,6 @@ def _decimal(replacement: str) -> decimal.Decimal:
     if number is None:
         raise DataException(f"Unable to convert {replacement} (class java.lang.String) to number")
     return number
-
-
-def _no_number(replacement: str) -> DataException:
-    return DataException(f"Unable to convert {replacement} (class java.lang.String) to a number")
 
 
 _SCHEMAS: Final[Mapping[type, Schema]] = {

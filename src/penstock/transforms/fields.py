@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeAlias, cast
@@ -168,7 +168,8 @@ class FieldSelection:
             column = self._found(pick, value, known.physical)
             if pick.change is not None:
                 column, found = pick.change.column(column, pick.field.schema, pick.physical(known.physical), keep)
-                faults += [StepFault(value.isNotNull(), *_said(one)) if one.condition is None else one for one in found]
+                there = value.isNotNull()
+                faults += [replace(one, condition=there) if one.condition is None else one for one in found]
             columns.append(column.alias(pick.name))
         if self._required and not known.complete:
             faults.append(self._null_fault(value))
@@ -243,10 +244,6 @@ class FieldSelection:
             if made[at] is None:
                 raise DataException(message)
         return Struct.unchecked(self.schema, made)
-
-
-def _said(fault: StepFault) -> tuple[Column | str, str]:
-    return fault.message, fault.exception
 
 
 def field_column(value: Column, field: Field, physical: Layout, *, defaults: bool) -> Column:

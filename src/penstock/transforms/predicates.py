@@ -31,7 +31,6 @@ from penstock.pipeline.batch.headers import has_header
 from penstock.pipeline.plan.step import (
     ColumnPredicate,
     Made,
-    NameColumn,
     RecordColumns,
     Shape,
     StepPlan,
@@ -136,16 +135,12 @@ class FilterConfig(AbstractConfig):
     """``Filter`` has no settings."""
 
 
-def _drop(record: RecordColumns, keep: NameColumn) -> Made:
-    return Made(drops=F.lit(True))
-
-
 @dataclass(frozen=True)
 class DropAll(Definition):
     """Drops every record."""
 
     def plan(self, shape: Shape) -> StepPlan:
-        return StepPlan(shape, _drop)
+        return StepPlan(shape, lambda record, keep: Made(drops=F.lit(True)))
 
     def apply(self, record: R) -> R | None:
         return None

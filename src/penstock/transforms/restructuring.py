@@ -260,12 +260,6 @@ def _unsupported(kind: str, name: str) -> DataException:
     return DataException(f"Flatten transformation does not support {kind} for record with schemas (for field {name}).")
 
 
-def _unknown(java: str) -> str:
-    return (
-        f"Flatten transformation was passed a value of type class {java} which is not supported by Connect's data API"
-    )
-
-
 def _joined(prefix: str, delimiter: str, name: str) -> str:
     return f"{prefix}{delimiter}{name}" if prefix else name
 
@@ -387,7 +381,10 @@ class Flat(OfFields):
                 case None | bool() | int() | float() | str() | bytes() | bytearray() | list() | tuple():
                     flat[name] = value
                 case _:
-                    raise DataException(_unknown(java_class_of_value(value)))
+                    raise DataException(
+                        f"Flatten transformation was passed a value of type class {java_class_of_value(value)} which "
+                        "is not supported by Connect's data API"
+                    )
 
 
 class _Flatten(StockTransform[FlattenConfig]):

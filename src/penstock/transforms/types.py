@@ -334,11 +334,15 @@ def cast_value(schema: Schema | None, value: object, target: Type) -> object:
     return Float32(made) if schema is None and target is Type.FLOAT32 and isinstance(made, float) else made
 
 
+_TEMPORAL: Final = (Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME)
+
+
 def _cast(schema: Schema | None, value: object, target: Type) -> object:
     kind = _type_of(value) if schema is None else schema.type
     if kind not in INPUTS:
         raise DataException(no_input(kind.name))
-    if isinstance(value, (datetime, date, time, FarMoment)) or (schema is not None and _is_temporal(schema)):
+    is_moment = isinstance(value, (datetime, date, time, FarMoment))
+    if is_moment or (schema is not None and schema.name is not None and logical_name(schema) in _TEMPORAL):
         millis, raw = _moment(cast("Schema", schema), value)
         if target is Type.STRING:
             tokens = TIME if millis < MILLIS_PER_DAY else TIMESTAMP if millis % MILLIS_PER_DAY else DATE
@@ -381,10 +385,6 @@ _PYTHON_TYPES: Final[tuple[tuple[type, Type], ...]] = (
     (dict, Type.MAP),
     (Struct, Type.STRUCT),
 )
-
-
-def _is_temporal(schema: Schema) -> bool:
-    return logical_name(schema) in (Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME)
 
 
 def _moment(schema: Schema, value: object) -> tuple[int, int]:

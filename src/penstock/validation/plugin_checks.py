@@ -15,9 +15,7 @@ Source: org.apache.kafka.connect.runtime.AbstractHerder (validateConverterConfig
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from penstock.api import Converter, HeaderConverter
@@ -93,14 +91,6 @@ def _reason(error: BaseException) -> str:
 _OURS: Final = ("penstock.converters.", "penstock.transforms.")
 
 
-@dataclass(frozen=True)
-class _Trial:
-    setting: str
-    prefix: str
-    cls: type
-    configure: Callable[[Any], None]
-
-
 def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], findings: Sequence[Finding]) -> None:
     """Configures the classes as a trial, and adds their errors to the settings at fault.
 
@@ -108,74 +98,51 @@ def try_plugins(config: Mapping[str, str], values: Mapping[str, ConfigValue], fi
     """
     by_name = {finding.name: finding for finding in findings}
     ordered = NamesByPrefix(by_name)
-    for trial in _trials(config, values):
-        names = [*ordered.below(trial.prefix), *([trial.setting] if trial.setting in by_name else ())]
-        if any(by_name[name].value.error_messages for name in names) or trial.setting not in by_name:
+    for setting, prefix, arguments in _trials(config, values):
+        cls = values[setting].value if setting in values and setting in by_name else None
+        if not isinstance(cls, type) or not cls.__module__.startswith(_OURS):
             continue
-        fault = _fault(trial)
-        if fault is not None:
-            _note(trial, fault, config, by_name)
+        if any(by_name[name].value.error_messages for name in (*ordered.below(prefix), setting)):
+            continue
+        instance: Any = cls()
+        try:
+            instance.configure(*arguments)
+        except BaseException as error:
+            _note(setting, prefix, error, config, by_name)
+        finally:
+            instance.close()
 
 
-def _trials(config: Mapping[str, str], values: Mapping[str, ConfigValue]) -> Iterator[_Trial]:
+def _trials(
+    config: Mapping[str, str], values: Mapping[str, ConfigValue]
+) -> Iterator[tuple[str, str, tuple[object, ...]]]:
+    """The settings that name a class, the prefix of its own settings, and the arguments of its ``configure``."""
     settings = Prefixed(config)
     for kind in ("transforms", "predicates"):
-        for alias in _aliases(values.get(kind)):
+        aliases = values[kind].value if kind in values else None
+        for alias in dict.fromkeys(map(str, aliases)) if isinstance(aliases, list) else ():
             prefix = f"{kind}.{alias}."
             own = {name: text for name, text in settings.below(prefix).items() if name not in OF_THE_WORKER.keys}
-            yield from _trial(f"{prefix}type", prefix, values, partial(_configure, own))
+            yield f"{prefix}type", prefix, (own,)
     for setting in CONVERTERS:
-        if config.get(setting) is None:
-            continue
-        own = {**with_prefix(config, f"{setting}."), "converter.type": setting.partition(".")[0]}
-        sides = () if setting == "header.converter" else (setting == "key.converter",)
-        yield from _trial(setting, f"{setting}.", values, partial(_configure, own, *sides))
+        if config.get(setting) is not None:
+            own = {**with_prefix(config, f"{setting}."), "converter.type": setting.partition(".")[0]}
+            side = () if setting == "header.converter" else (setting == "key.converter",)
+            yield setting, f"{setting}.", (own, *side)
 
 
-def _configure(config: Mapping[str, str], *args: Any) -> None:
-    """Configures the instance in the last argument; the argument before it is True for a converter of keys."""
-    *sides, instance = args
-    instance.configure(config, *sides)
-
-
-def _aliases(value: ConfigValue | None) -> list[str]:
-    found = None if value is None else value.value
-    return [str(alias) for alias in dict.fromkeys(found)] if isinstance(found, list) else []
-
-
-def _trial(
-    setting: str, prefix: str, values: Mapping[str, ConfigValue], configure: Callable[[Any], None]
-) -> Iterator[_Trial]:
-    value = values.get(setting)
-    cls = None if value is None else value.value
-    if isinstance(cls, type) and cls.__module__.startswith(_OURS):
-        yield _Trial(setting, prefix, cls, configure)
-
-
-def _fault(trial: _Trial) -> BaseException | None:
-    """Returns the error that an instance raises for its settings, if any."""
-    instance: Any = trial.cls()
-    try:
-        trial.configure(instance)
-    except BaseException as error:
-        return error
-    finally:
-        instance.close()
-    return None
-
-
-def _note(trial: _Trial, fault: BaseException, config: Mapping[str, str], by_name: Mapping[str, Finding]) -> None:
+def _note(
+    setting: str, prefix: str, fault: BaseException, config: Mapping[str, str], by_name: Mapping[str, Finding]
+) -> None:
     """Adds a fault to its setting, or to the setting of the class if it concerns several."""
     about = fault.name if isinstance(fault, ConfigException) else None
-    finding = by_name.get(f"{trial.prefix}{about}") if about else None
+    finding = by_name.get(f"{prefix}{about}") if about else None
     if isinstance(fault, ConfigException) and finding is not None:
         shown = HIDDEN if finding.secret else fault.value
         error = ConfigException(finding.name, shown, fault.reason)
     else:
-        finding = by_name[trial.setting]
-        error = ConfigException(
-            trial.setting, config.get(trial.setting), str(as_exception(fault)) or type(fault).__name__
-        )
+        finding = by_name[setting]
+        error = ConfigException(setting, config.get(setting), str(as_exception(fault)) or type(fault).__name__)
     finding.value.add_error_message(str(error))
 
 

@@ -226,7 +226,7 @@ def _ensure_works(name: str, text: str, refused: SqlRefused | None) -> None:
         if refused is None:
             for item in items:
                 refuse_parsed(session, item)
-        columns = _columns(session, items, filters=name == "where") if harmless else []
+        columns = [column for item in items if harmless for column in _columns(session, item, filters=name == "where")]
     except SqlRefused as error:
         raise ConfigException(name, text, f"{_OUTSIDE}: {error}") from error
     except ParseException as error:
@@ -260,40 +260,27 @@ def _spark_refuses_too(session: SparkSession, text: str, refused: SqlRefused) ->
     return found is None
 
 
-def _columns(session: SparkSession, items: Sequence[str], *, filters: bool) -> list[str]:
-    """The names of the columns, if they are known without types."""
-    return [column for item in items for column in _Trial(session, item, filters=filters).columns()]
+def _columns(session: SparkSession, text: str, *, filters: bool) -> list[str]:
+    """The columns of an expression; none if they depend on types. Raises AnalysisException if no types fit."""
+    names = sorted(names_in(text))
+    for assumed in _ASSUMED if names else _ASSUMED[:1]:
+        try:
+            return _analysed(session, text, names, assumed, filters=filters).columns[1:]
+        except AnalysisException as error:
+            certain = (error.getCondition() or "").split(".")[0] in _CERTAIN
+            if certain or not names or isinstance(error, ParseException):
+                raise
+        except Py4JError:
+            # Spark bugs: an analysis that ends in an assertion.
+            continue
+    return []
 
 
-class _Trial:
-    """One expression over fields with assumed types."""
-
-    def __init__(self, session: SparkSession, text: str, *, filters: bool) -> None:
-        self._session = session
-        self._text = text
-        self._filters = filters
-        self._names = sorted(names_in(text))
-
-    def columns(self) -> list[str]:
-        """The columns of the expression; none if they depend on types. Raises AnalysisException if no types fit."""
-        for assumed in _ASSUMED if self._names else _ASSUMED[:1]:
-            try:
-                return self._analysed(assumed).columns[1:]
-            except AnalysisException as error:
-                certain = (error.getCondition() or "").split(".")[0] in _CERTAIN
-                if certain or not self._names or isinstance(error, ParseException):
-                    raise
-            except Py4JError:
-                # Spark bugs: an analysis that ends in an assertion.
-                continue
-        return []
-
-    def _analysed(self, assumed: str) -> DataFrame:
-        fields = [F.lit(None).cast(assumed).alias(name) for name in self._names]
-        frame = self._session.range(0).select(F.col("id").alias(_ROW), *fields)
-        variants = [(name,) for name in self._names if assumed == "variant"]
-        expression = F.expr(with_variant_paths(self._text, variants))
-        made = frame.filter(expression).select(_ROW) if self._filters else frame.select(_ROW, expression)
-        # A remote session only analyses at this point.
-        _ = made.schema
-        return made
+def _analysed(session: SparkSession, text: str, names: Sequence[str], assumed: str, *, filters: bool) -> DataFrame:
+    """An expression over fields that are all of one assumed type."""
+    frame = session.range(0).select(F.col("id").alias(_ROW), *[F.lit(None).cast(assumed).alias(name) for name in names])
+    expression = F.expr(with_variant_paths(text, [(name,) for name in names if assumed == "variant"]))
+    made = frame.filter(expression).select(_ROW) if filters else frame.select(_ROW, expression)
+    # A remote session only analyses at this point.
+    _ = made.schema
+    return made

@@ -1,6 +1,6 @@
 """Reads an ``Sql`` expression from its tokens, and rejects texts that are not expressions over one record.
 
-It accepts more than Spark's grammar, but nothing that leads out of an expression; ``fence`` explains why.
+It accepts more than Spark's grammar, but nothing that leads out of an expression; ``checks`` explains why.
 
 Main type: ``ExpressionReader``; ``Cost`` estimates the cost of the expression. Thread: any; a reader is used once.
 

@@ -18,7 +18,7 @@ Source: ``SqlBaseLexer`` of Spark 4.3.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, Literal
@@ -233,14 +233,10 @@ def with_variant_paths(text: str, variants: Collection[tuple[str | None, ...]]) 
         for step in path.steps[root:]:
             if step.kind == "text":
                 changes.append((step.start, step.start + len(step.text), f"'{step.name}'"))
-    for start, end, replacement in sorted(changes, reverse=True):
-        text = text[:start] + replacement + text[end:]
-    return text
+    return _changed(text, changes)
 
 
-def with_typed_paths(
-    text: str, kinds: Callable[[tuple[str, ...]], Literal["text", "other"] | None], skipped: Collection[str] = ()
-) -> str:
+def with_typed_paths(text: str, kinds: Callable[[tuple[str, ...]], Literal["text", "other"] | None]) -> str:
     """Rewrites paths into typed columns of schemaless values.
 
     An index beyond the end of an array gives null, as it does in a VARIANT, and a text that is compared with a literal
@@ -249,14 +245,13 @@ def with_typed_paths(
     Args:
         text: The expression.
         kinds: Returns the kind of a path; None: the path does not lead into such a column.
-        skipped: Names that mean something else here.
 
     >>> with_typed_paths("xs[0].a + 1 > n and s >= 5", lambda names: "text" if names == ("s",) else "other")
     'get(xs, 0).a + 1 > n and s::double >= 5'
     """
     changes: list[tuple[int, int, str]] = []
     for path in paths_of(text):
-        kind = None if path.names[0] in skipped else kinds(path.names)
+        kind = kinds(path.names)
         if kind is None:
             continue
         if kind == "text" and path.cast_type not in (None, "string"):
@@ -272,6 +267,10 @@ def with_typed_paths(
             else:
                 written = f"{written}.{step.text}"
         changes.append((path.start, path.end, written))
+    return _changed(text, changes)
+
+
+def _changed(text: str, changes: Iterable[tuple[int, int, str]]) -> str:
     for start, end, replacement in sorted(changes, reverse=True):
         text = text[:start] + replacement + text[end:]
     return text

@@ -395,7 +395,9 @@ class _Query:
                 made[part] = F.col(f"`{sets[part]}`").cast(kind)
                 made["error"] = F.coalesce(made["error"], _problem(made[part], problem))
         if "timestamp" in sets:
-            made["timestamp"] = _millis(F.col(f"`{sets['timestamp']}`"), columns[sets["timestamp"]])
+            moment = F.col(f"`{sets['timestamp']}`")
+            is_timestamp = isinstance(columns[sets["timestamp"]], T.TimestampType)
+            made["timestamp"] = F.unix_millis(moment) if is_timestamp else moment.cast("bigint")
         if "headers" in sets:
             made["headers"] = _headers(F.col(f"`{sets['headers']}`"), columns[sets["headers"]], made["headers"])
         if "value" in sets:
@@ -460,11 +462,7 @@ def _real(column: Column, schema: Schema) -> Column:
 
 def _derived(column: Column, kind: T.DataType) -> tuple[Schema | None, Column]:
     """The schema that Spark derived, and the column as the pipeline stores it."""
-    return schema_of_spark(_regular(kind)), _stored(column, kind)
-
-
-def _regular(kind: T.DataType) -> T.DataType:
-    return T.StringType() if isinstance(kind, T.NullType) else kind
+    return schema_of_spark(T.StringType() if isinstance(kind, T.NullType) else kind), _stored(column, kind)
 
 
 def _stored(column: Column, kind: T.DataType) -> Column:
@@ -527,10 +525,6 @@ def _no_partition(partition: Column) -> tuple[Column, str]:
 
 
 _SENT_PARTS: Final = (("topic", "string", _no_topic), ("partition", "int", _no_partition))
-
-
-def _millis(column: Column, kind: T.DataType) -> Column:
-    return F.unix_millis(column) if isinstance(kind, T.TimestampType) else column.cast("bigint")
 
 
 def _headers(column: Column, kind: T.DataType, before: Column) -> Column:
