@@ -1,7 +1,6 @@
 """Values stored outside a configuration: placeholders `${provider:[path:]key}`, and the providers of their values.
 
-Main types: `ConfigProvider` and its implementations for files, directories and the environment,
-`ConfigTransformer`, `Unresolved`. The thread that starts the worker configures each provider once; after that any
+The thread that starts the worker configures each provider once; after that any
 thread may call `get`.
 """
 
@@ -67,20 +66,26 @@ class _PathConfigProvider(ConfigProvider):
     """A provider that reads from paths, which the setting `allowed.paths` limits."""
 
     def __init__(self) -> None:
-        self._allowed: AllowedPaths = AllowedPaths(None)
+        self._allowed: Sequence[Path] | None = None
 
     def configure(self, configs: Mapping[str, str]) -> None:
-        """Reads `allowed.paths`."""
-        self._allowed = AllowedPaths(configs.get(ALLOWED_PATHS))
+        """Reads `allowed.paths`: absolute, existing paths separated by commas; empty allows every path."""
+        setting = configs.get(ALLOWED_PATHS)
+        if setting:
+            self._allowed = [_checked(Path(os.path.normpath(part.strip()))) for part in setting.split(",")]
 
     def _resolve(self, path: str) -> Path | None:
-        """The path to read; None if it is empty or not allowed, which is logged."""
+        """The path to read, with `..` and links resolved; None if it is empty or not allowed, which is logged."""
         if not path or "\0" in path:
             return None
-        found = self._allowed.resolve(path)
-        if found is None:
-            _log.warning("The path %s is not below allowed.paths and is not read; its placeholders have no value", path)
-        return found
+        if self._allowed is None:
+            return Path(path)
+        # An allowed path may itself be a link, which mounted secrets replace while the worker runs.
+        real = Path(os.path.realpath(path))
+        if any(real.is_relative_to(os.path.realpath(allowed)) for allowed in self._allowed):
+            return real
+        _log.warning("The path %s is not below allowed.paths and is not read; its placeholders have no value", path)
+        return None
 
 
 class FileConfigProvider(_PathConfigProvider):
@@ -157,36 +162,12 @@ class EnvVarConfigProvider(ConfigProvider):
         return ConfigData(_only(self._visible, keys))
 
 
-class AllowedPaths:
-    """The directories and files that a provider may read, from the setting `allowed.paths`.
-
-    Args:
-        setting: Absolute, existing paths separated by commas; None or empty allows every path.
-
-    Raises:
-        ConfigException: A path is not absolute or does not exist.
-    """
-
-    def __init__(self, setting: str | None) -> None:
-        self._allowed: list[Path] | None = None
-        if setting:
-            self._allowed = [self._checked(Path(os.path.normpath(part.strip()))) for part in setting.split(",")]
-
-    def resolve(self, path: str) -> Path | None:
-        """The path to read, or None if it is not allowed; `..` and links are resolved before the comparison."""
-        if self._allowed is None:
-            return Path(path)
-        # An allowed path may itself be a link, which mounted secrets replace while the worker runs.
-        real = Path(os.path.realpath(path))
-        return real if any(real.is_relative_to(os.path.realpath(allowed)) for allowed in self._allowed) else None
-
-    @staticmethod
-    def _checked(path: Path) -> Path:
-        if not path.is_absolute():
-            raise ConfigException(f"Path {path} is not absolute")
-        if not path.exists():
-            raise ConfigException(f"Path {path} does not exist")
-        return path
+def _checked(path: Path) -> Path:
+    if not path.is_absolute():
+        raise ConfigException(f"Path {path} is not absolute")
+    if not path.exists():
+        raise ConfigException(f"Path {path} does not exist")
+    return path
 
 
 @dataclass(frozen=True)

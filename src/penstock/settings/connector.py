@@ -122,10 +122,17 @@ class _Aliases:
         prefix = f"{self.setting}.{alias}."
         group = f"{self.group}: {alias}"
         noun = self.kind.noun
+
+        def check(name: str, value: object) -> None:
+            self._check_negate(prefix)
+            # Null if the class was not found, which is reported already.
+            if value is not None:
+                definition_of(name, self.kind, value)
+
         definition.define(
             f"{prefix}type",
             ConfigType.CLASS,
-            validator=LambdaValidator(_TypeCheck(self, prefix), f"valid configs for {alias} {noun.lower()}"),
+            validator=LambdaValidator(check, f"valid configs for {alias} {noun.lower()}"),
             importance=Importance.HIGH,
             doc=f"Class for the '{alias}' {noun.lower()}.",
             group=group,
@@ -153,7 +160,7 @@ class _Aliases:
             return
         definition.embed(prefix, group, 2, own)
 
-    def check_negate(self, prefix: str) -> None:
+    def _check_negate(self, prefix: str) -> None:
         """Refuses `negate` without `predicate`."""
         negate, predicate = f"{prefix}negate", f"{prefix}predicate"
         is_transform = self.kind is PluginKind.TRANSFORMATION
@@ -177,20 +184,6 @@ class _Aliases:
             else:
                 definition.define_key(key)
         return definition
-
-
-@dataclass(frozen=True)
-class _TypeCheck:
-    """The validator of `type`: the class must be usable, and `negate` must have a `predicate`."""
-
-    aliases: _Aliases
-    prefix: str
-
-    def __call__(self, name: str, value: object) -> None:
-        self.aliases.check_negate(self.prefix)
-        # Null if the class was not found, which is reported already.
-        if value is not None:
-            definition_of(name, self.aliases.kind, value)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from typing import Any, Final
 
 from penstock.config import CaseInsensitiveValidString, ConfigType, Password, Range, ValidString, setting
@@ -312,34 +313,28 @@ def mac_of(algorithm: str) -> str | None:
     return digest if lower.startswith("hmac") and digest in hashlib.algorithms_available else None
 
 
+def _fault(name: str, why: str, properties: Mapping[str, str], values: Mapping[str, object]) -> SettingFault:
+    return SettingFault.of(name, values.get(name), why, properties.get(name))
+
+
 def _group_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
-    faults = []
+    found = []
     session, heartbeat = values.get("session.timeout.ms"), values.get("heartbeat.interval.ms")
     if isinstance(session, int) and isinstance(heartbeat, int) and heartbeat >= session:
-        rule = (
-            f"Invalid value {heartbeat} for configuration heartbeat.interval.ms: it must be lower than "
-            f"session.timeout.ms, which is {session}; a third of it is usual"
-        )
-        faults.append(SettingFault("heartbeat.interval.ms", properties.get("heartbeat.interval.ms"), rule))
+        why = f"it must be lower than session.timeout.ms, which is {session}; a third of it is usual"
+        found.append(("heartbeat.interval.ms", why))
     topics = [name for name in _DEFAULTED if name.endswith("topic")]
     for name in topics:
         same = [other for other in topics if other != name and values.get(other) == values.get(name)]
         if same and name > same[0]:
-            rule = f"Invalid value {values.get(name)} for configuration {name}: {same[0]} is the same topic"
-            faults.append(SettingFault(name, properties.get(name), rule))
-    for name in _DEFAULTED:
-        if name in values and not str(values[name]).strip():
-            rule = f"Invalid value {values[name]} for configuration {name}: it must have a name"
-            faults.append(SettingFault(name, properties.get(name), rule))
-    return faults
+            found.append((name, f"{same[0]} is the same topic"))
+    empty = (name for name in _DEFAULTED if name in values and not str(values[name]).strip())
+    found += [(name, "it must have a name") for name in empty]
+    return [_fault(name, why, properties, values) for name, why in found]
 
 
 def _key_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
-    def fault(name: str, why: str) -> SettingFault:
-        return SettingFault(
-            name, properties.get(name), f"Invalid value {values.get(name)} for configuration {name}: {why}"
-        )
-
+    fault = partial(_fault, properties=properties, values=values)
     faults = []
     verified = values.get("inter.worker.verification.algorithms")
     signature = values.get("inter.worker.signature.algorithm")

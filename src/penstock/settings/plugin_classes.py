@@ -150,6 +150,11 @@ class SettingFault:
     value: str | None
     rule: str
 
+    @classmethod
+    def of(cls, name: str, value: object, why: str, text: str | None = None) -> SettingFault:
+        """The fault of a value, in the form that Kafka's messages have."""
+        return cls(name, text, f"Invalid value {value} for configuration {name}: {why}")
+
 
 class InvalidSettingsError(ConfigException):
     """A configuration with faults; `faults` and the message have all of them."""

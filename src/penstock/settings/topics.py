@@ -136,28 +136,14 @@ def group_definition(partitions: int, replication_factor: int) -> ConfigDef:
     return definition
 
 
-def _check_partitions(name: str, value: object) -> None:
-    """Raises ``ConfigException`` unless a number of partitions is positive, or -1 for the broker's default."""
-    _check_given(name, value)
-    if isinstance(value, int) and value != _BROKER_DEFAULT and value < 1:
-        raise invalid(name, value, "Number of partitions must be positive, or -1 to use the broker's default")
+def _number_of(what: str, rule: str) -> LambdaValidator:
+    def check(name: str, value: object) -> None:
+        if value is None:
+            raise invalid(name, value, "Value must be non-null")
+        if isinstance(value, int) and value != _BROKER_DEFAULT and value < 1:
+            raise invalid(name, value, f"{what} must be positive{rule}, or -1 to use the broker's default")
 
-
-def _check_replication_factor(name: str, value: object) -> None:
-    """Raises ``ConfigException`` unless a replication factor is positive, or -1 for the broker's default."""
-    _check_given(name, value)
-    if isinstance(value, int) and value != _BROKER_DEFAULT and value < 1:
-        raise invalid(
-            name,
-            value,
-            "Replication factor must be positive and not larger than the number of brokers in the Kafka cluster, or "
-            "-1 to use the broker's default",
-        )
-
-
-def _check_given(name: str, value: object) -> None:
-    if value is None:
-        raise invalid(name, value, "Value must be non-null")
+    return LambdaValidator(check, f"Positive number{rule.removeprefix(' and')}, or -1 to use the broker's default")
 
 
 def _check_patterns(name: str, value: object) -> None:
@@ -169,11 +155,8 @@ def _check_patterns(name: str, value: object) -> None:
             raise invalid(name, value, f"Syntax error in regular expression: {reason}") from error
 
 
-PARTITIONS: Final = LambdaValidator(_check_partitions, "Positive number, or -1 to use the broker's default")
-REPLICAS: Final = LambdaValidator(
-    _check_replication_factor,
-    "Positive number not larger than the number of brokers in the Kafka cluster, or -1 to use the broker's default",
-)
+PARTITIONS: Final = _number_of("Number of partitions", "")
+REPLICAS: Final = _number_of("Replication factor", " and not larger than the number of brokers in the Kafka cluster")
 _setting: Final = partial(setting, importance=Importance.LOW, group=_TITLE, width=Width.LONG)
 _unused: Final = partial(
     _setting,

@@ -330,14 +330,13 @@ class WorkerSettings(TypedConfig):
         # The definition accepts these nulls, as Kafka's does.
         for name in cls.never_null():
             if name in values and values[name] is None:
-                rule = f"Invalid value null for configuration {name}: Value must be non-null"
-                faults.append(SettingFault(name, "null", rule))
+                faults.append(SettingFault.of(name, "null", "Value must be non-null", "null"))
         faults.extend(cls.cross_faults(properties, values))
         interval = values.get("offset.flush.interval.ms")
         if isinstance(interval, int) and interval < 1:
             # Kafka's definition accepts it, and then every source task fails.
-            rule = f"Invalid value {interval} for configuration offset.flush.interval.ms: Value must be at least 1"
-            faults.append(SettingFault("offset.flush.interval.ms", str(interval), rule))
+            name, why = "offset.flush.interval.ms", "Value must be at least 1"
+            faults.append(SettingFault.of(name, interval, why, str(interval)))
         if faults:
             raise InvalidSettingsError("Worker configuration", faults)
         return cls.of(values, **cls.beside(dict(properties), values))
@@ -454,15 +453,14 @@ _HIGHEST_PORT: Final = 65535
 def _cross_faults(properties: Mapping[str, str], values: Mapping[str, object]) -> list[SettingFault]:
     """Faults of combined settings, and faults that Kafka reports later."""
     faults = []
-    servers = properties.get("bootstrap.servers")
-    if "bootstrap.servers" in values and not java_trim(servers or ""):
-        rule = f"Invalid value {servers} for configuration bootstrap.servers: Expected at least one host:port"
-        faults.append(SettingFault("bootstrap.servers", servers, rule))
+    name = "bootstrap.servers"
+    servers = properties.get(name)
+    if name in values and not java_trim(servers or ""):
+        faults.append(SettingFault.of(name, servers, "Expected at least one host:port", servers))
     for server in filter(None, map(java_trim, (servers or "").split(","))):
         found = _SERVER.fullmatch(server)
         if found is None or int(found[1]) > _HIGHEST_PORT:
-            rule = f"Invalid value {server} for configuration bootstrap.servers: Expected host:port"
-            faults.append(SettingFault("bootstrap.servers", server, rule))
+            faults.append(SettingFault.of(name, server, "Expected host:port", server))
     try:
         providers_of(properties)
     except ConfigException as error:

@@ -20,7 +20,7 @@ from functools import cached_property, lru_cache
 from typing import Final
 
 from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigKey, ConfigType, ConfigValue, Importance, Width
+from penstock.config import ConfigDef, ConfigKey, ConfigType, ConfigValue, Importance
 from penstock.config.properties import NamesByPrefix
 from penstock.config.providers import Unresolved
 from penstock.config.suggestions import candidates, nearest
@@ -427,17 +427,6 @@ def _key(kind: ClientKind, name: str) -> ConfigKey | None:
     secret = is_client_secret(name)
     if setting_for(kind, name) is None and not secret:
         return None
-    return ConfigKey(
-        name=name,
-        type=ConfigType.PASSWORD if secret else ConfigType.STRING,
-        default=None,
-        validator=None,
-        importance=Importance.LOW,
-        doc=f"A setting of the connector's {kind.value}.",
-        group=None,
-        order=-1,
-        width=Width.NONE,
-        display_name=name,
-        dependents=(),
-        recommender=None,
-    )
+    kind_of_value = ConfigType.PASSWORD if secret else ConfigType.STRING
+    doc = f"A setting of the connector's {kind.value}."
+    return ConfigDef().define(name, kind_of_value, default=None, importance=Importance.LOW, doc=doc).keys[name]
