@@ -1,8 +1,4 @@
-"""Configurations as classes: one class defines the settings and holds their parsed values.
-
-Main types: `AbstractConfig`, the base of such classes; `setting`, which describes one of their fields; `AbsentSetting`,
-a known but unsupported setting; `TypedConfig`, for a configuration that is parsed together with another. The class
-provides the `ConfigDef`; its instances are the typed, parsed values. Frozen values; any thread.
+"""Configurations as classes: one class defines the settings and holds their parsed values. Any thread.
 
 Source: org.apache.kafka.common.config.AbstractConfig of Kafka 4.3.
 """

@@ -1,11 +1,7 @@
 """Named character sets of Java's regular expressions, and characters that are equal when case is ignored.
 
-Main type: ``CharSet``, a set of characters as ranges of code points. Main functions: ``property_set``, ``folded`` and
-``folded_range``. Immutable values and pure functions, usable from any thread.
-
 Character properties come from Python's Unicode data, or from ``regex`` if Python lacks them; Java's version of Unicode
-may be older or newer.
-Source: java.util.regex.CharPredicates, java.util.regex.Pattern.
+may be older or newer. Any thread. Source: java.util.regex.CharPredicates, java.util.regex.Pattern.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Definitions of configurations: the settings, and how they are parsed and checked.
 
-Main types: `ConfigDef`, `ConfigKey`, the `Recommender` protocol. One thread builds a ConfigDef; afterwards it is only
-read, and `parse` and `validate` may run on any thread.
+One thread builds a `ConfigDef`; afterwards it is only read, and `parse` and `validate` may run on any thread.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Checks which modules a class name in a configuration may import: those of plugins, not the worker's own.
 
-Main function: `refusal`. The author of a configuration chooses the text, and importing a module runs it. Distributions
-that are installed for plugins may be imported, and modules in a directory of Python's search path:
-the current directory, `plugin.path`, `PYTHONPATH`. Python's standard library, the worker's own package outside of its
-plugins and the distributions that the worker itself needs have no plugin, but modules that start programs.
+The author of a configuration chooses the text, and importing a module runs it. Distributions that are installed for
+plugins may be imported, and modules in a directory of Python's search path: the current directory, `plugin.path`,
+`PYTHONPATH`. Python's standard library, the worker's own package outside of its plugins and the distributions that the
+worker itself needs have no plugin, but modules that start programs.
 
 Looks at files of installed distributions, at most once each; imports nothing. Any thread.
 """

@@ -1,12 +1,7 @@
 """Parsing of setting values to their types and back to text, by Java's rules, and the types that describe settings.
 
-Main functions: `parse_type`, `convert_to_string`, `import_class`, `find_class`. Main types: `Password` and
-`ConfigValue` (parsed values and validation results), `Config`; `ConfigType`, `Importance`, `Width` and `NO_DEFAULT`
-(parts of a setting's definition).
-
 Python's own conversions accept more than Java's (`int("1_0")`, `float("inf")`, `str.strip()` of every Unicode blank),
-so this module spells out the grammars. Pure functions; any thread. A `ConfigValue` belongs to one thread while it
-changes.
+so this module spells out the grammars. Any thread; a `ConfigValue` belongs to one thread while it changes.
 """
 
 from __future__ import annotations

@@ -1,9 +1,4 @@
-r"""The parts of Java's regular expressions: a reader of characters, and the translated pieces.
-
-Main types: ``CharacterReader`` walks through one pattern and reads everything that matches one character: escapes,
-properties, classes in brackets; ``translation`` reads the rest with it. ``PatternPiece`` and ``Count`` are translated
-parts of a pattern. Main functions: ``unquoted`` (removes ``\\Q...\\E``); ``of_set``, ``in_order`` and ``either`` make
-pieces; the constants are anchors in the syntax of ``regex``.
+"""The parts of Java's regular expressions: a reader of everything that matches one character, and translated pieces.
 
 Thread: one thread reads a pattern; the rest are immutable values and pure functions.
 Source: java.util.regex.Pattern.

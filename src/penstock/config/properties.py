@@ -1,8 +1,7 @@
 """Java's properties format: the format of worker files, connector files and secret files.
 
-Main functions: `parse_properties`, `load_properties`, `read_limited`. `Prefixed` and `NamesByPrefix`
-look up the settings below a prefix without a scan of all settings: a configuration may have many transforms, and each
-needs its own settings. Immutable values and pure functions; any thread.
+`Prefixed` and `NamesByPrefix` look up the settings below a prefix without a scan of all settings: a configuration may
+have many transforms, and each needs its own settings. Immutable values and pure functions; any thread.
 """
 
 from __future__ import annotations

@@ -1,11 +1,8 @@
 """Suggestions for misspelt names, within limits of time, and the recognition of secrets by name.
 
-Main functions: `nearest`; `candidates`, for other measures of similarity. Names come from requests, and comparing two
-names takes time proportional to the product of their lengths, so long names and surplus candidates are left out.
-
-`looks_secret` is for settings without a definition, `names_a_secret` for names that third parties have chosen. A
-setting of type PASSWORD is also a secret. A name such as `password` marks a secret whatever its definition says,
-because a plugin may read settings that it has not defined.
+Names come from requests, and comparing two names takes time proportional to the product of their lengths, so long names
+and surplus candidates are left out. A name such as `password` marks a secret whatever its definition says, because a
+plugin may read settings that it has not defined.
 
 Pure functions; any thread.
 """

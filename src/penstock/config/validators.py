@@ -1,7 +1,6 @@
-"""Checks of single configuration values, with Java's messages.
+"""Checks of single configuration values, with Java's messages; `str(validator)` documents the accepted values.
 
-Main types: the `Validator` protocol and its implementations. `str(validator)` documents the accepted values. All
-validators are immutable and usable from any thread.
+All validators are immutable and usable from any thread.
 """
 
 from __future__ import annotations

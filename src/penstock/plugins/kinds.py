@@ -1,7 +1,4 @@
-"""The kinds of plugin, the description of one, and the check of an author's methods.
-
-Main types: ``PluginKind``, ``PluginDescriptor``, ``PluginNotFoundException``. Main function: ``check_methods`` checks,
-once before any call, that the worker can call the methods of a class with its arguments.
+"""The kinds of plugin, the description of one, and the check of an author's methods, once before any call.
 
 Values and pure functions; any thread.
 """

@@ -1,12 +1,7 @@
 """Finds plugins, and turns the class names in configurations into classes.
 
-Main types: ``Plugins``; a lock guards its cache. ``LoadedCode`` compares plugin code on disk with the code of this
-process, because Python loads a module once; it notes the state of a module's files right after one of its classes was
-loaded. Main functions: ``find_entry_points`` (of installed distributions) and ``find_in_directories`` (of
-``plugin.path``). Both import the plugins to find their kinds, and log a plugin that cannot be imported; they do not
-raise.
-
-Thread: any.
+A plugin that cannot be imported is logged and left out. ``LoadedCode`` compares plugin code on disk with the code of
+this process, because Python loads a module once. Thread: any.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""The plugins that come with Penstock, as a table of names and places, without importing them.
-
-Main objects: ``STOCK``; ``TASK_CLASSES``, Java's names of the classes of their tasks. Constants; any thread.
-"""
+"""The plugins that come with Penstock, as a table of names and places, without importing them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,5 @@
 """A connector's configuration, parsed.
 
-Main types: `ConnectorSettings`, `SourceSettings`, `SinkSettings`, and the `PluginSpec` and `TransformSpec` of the
-classes they name; `TransformConfig`, the settings of each transform that the worker itself reads. Main function:
-`enrich` adds the settings of a connector's transforms and predicates to its definition.
-
 Parsing makes instances of transforms and predicates to ask for their settings, so it runs users' code. The results are
 frozen values; any thread.
 Source: ConnectorConfig (enrich), SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.

@@ -1,11 +1,7 @@
 """The settings that every connector has: the common ones, those of sources and those of sinks.
 
-Main types: `ConnectorConfig`, `SourceConnectorConfig`, `SinkConnectorConfig` (Kafka Connect's), `IsolationConfig` and
-`FramesConfig` and `SourceRetryConfig` (Penstock's own): a field for each setting. `CONNECTOR`, `SOURCE`, `SINK`,
-`ISOLATION`, `FRAMES` and `SOURCE_RETRY` are their definitions; `OF_SINKS` and `OF_SOURCES` have the settings of sinks
-and sources in addition to Kafka Connect's. Constants; any thread.
-
-Source: ConnectorConfig, SourceConnectorConfig and SinkConnectorConfig of Kafka 4.3.
+`ConnectorConfig`, `SourceConnectorConfig` and `SinkConnectorConfig` are Kafka Connect's, the other classes Penstock's
+own. Constants; any thread. Source: the classes of these names of Kafka 4.3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""A distributed worker's file: its settings in addition to those of every worker, and their parsed values.
-
-Main types: `DistributedSettings`, `ExactlyOnceSourceSupport`, `KeySettings` (the signatures of requests between
-workers). Frozen values; any thread.
+"""A distributed worker's file: its settings in addition to those of every worker. Frozen values; any thread.
 
 Source: DistributedConfig, SaslConfigs and CommonClientConfigs of Kafka 4.3; the defaults of the group and of the three
 topics are those of the documentation's chapter on Kafka Connect.

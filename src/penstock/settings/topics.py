@@ -1,9 +1,5 @@
 """The rules by which a worker creates topics for a source connector, and the checks of a sink's topics.
 
-Main types: `TopicCreation`, `TopicCreationGroup`; `GroupConfig`, the settings of a group. Main functions:
-`check_topics` (one of `topics` and `topics.regex`, and a dead letter queue that the sink does not read),
-`require_valid_topics`, `parse_topics_list`, `is_pattern`. Validators: `PARTITIONS`, `REPLICAS`.
-
 Values and pure functions; any thread.
 Source: SourceConnectorConfig, SinkConnectorConfig.validate, TopicCreationConfig and TopicCreationGroup of Kafka 4.3.
 """

@@ -1,8 +1,6 @@
-"""A worker's file: its settings, a field for each, and their parsed values.
+"""A worker's file: the settings that both modes have, and those of a standalone worker. Frozen values; any thread.
 
-Main types: `WorkerSettings` (the settings that both modes have), `StandaloneSettings`, `ConverterSettings`,
-`ProviderSettings`; `WORKER` and `STANDALONE` are their definitions. `low`, `high`: settings of this importance. Frozen
-values; any thread. Classes stay text here, because these settings decide which plugins are found.
+Classes stay text here, because these settings decide which plugins are found.
 
 Source: WorkerConfig, StandaloneConfig, RestServerConfig and SslConfigs of Kafka 4.3; the last group is Penstock's own.
 """

@@ -3,9 +3,8 @@
 There are five kinds of records: tombstones (null), changes of a row (with ``after``), deletes (only ``before``),
 truncates (neither), and records without an envelope (heartbeats, transactions, schema changes), which pass unchanged.
 
-Class ``ExtractNewRecordState``; ``ExtractNewRecordStateConfig`` has its settings, including Debezium's deprecated ones.
-Thread: configured once; ``step`` and ``apply`` on a pipeline thread. Source:
-io.debezium.transforms.ExtractNewRecordState (3.6); its documentation, "New Record State Extraction".
+Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: io.debezium.transforms.ExtractNewRecordState (3.6); its documentation, "New Record State Extraction".
 """
 
 from __future__ import annotations

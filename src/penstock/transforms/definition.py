@@ -3,12 +3,8 @@
 A definition implements the transform for columns (``plan``) and for one record (``apply``). The class reads the
 settings and provides both. Most transforms of fields need only one implementation for both; see ``fields``.
 
-Main types: ``Definition``, ``StockTransform``. Main function: ``pair`` (the classes for keys and for values).
-
 Thread: definitions are immutable. A transform is configured once; ``step`` and ``apply`` on a pipeline thread.
-
-``require_struct`` and ``require_map`` check the key or value of one record, with Java's messages; ``OfFields`` checks
-columns in the same way. Source: org.apache.kafka.connect.transforms.util.Requirements.
+Source: org.apache.kafka.connect.transforms.util.Requirements, for the checks of keys and values.
 """
 
 from __future__ import annotations

@@ -1,9 +1,6 @@
-"""Transforms of headers: DropHeaders removes them by name, HeaderFrom moves or copies fields to them, InsertHeader
-adds one.
+"""Transforms of headers: DropHeaders removes them by name, HeaderFrom makes them of fields, InsertHeader adds one.
 
-Classes ``DropHeaders``, ``HeaderFromKey``, ``HeaderFromValue``, ``InsertHeader``; the value of the last one is parsed
-as in SimpleHeaderConverter. Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
-
+Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
 Source: org.apache.kafka.connect.transforms.DropHeaders, HeaderFrom and InsertHeader.
 """
 

@@ -1,11 +1,9 @@
-"""The stock predicates HasHeaderKey, RecordIsTombstone and TopicNameMatches, and Filter, which drops the matching
-records.
+"""The stock predicates HasHeaderKey, RecordIsTombstone and TopicNameMatches, and Filter, which drops records.
 
-Each predicate works as a column and as a ``Predicate`` for single records: stock transforms use the column inside a
-plan, a user's own transforms use the ``Predicate``.
+Each predicate works as a column, for stock transforms in a plan, and as a ``Predicate`` of single records for others.
 
-Thread: configured once; ``condition``, ``test``, ``step`` and ``apply`` on a pipeline thread. Source:
-org.apache.kafka.connect.transforms.predicates; org.apache.kafka.connect.transforms.Filter.
+Thread: configured once; ``condition``, ``test``, ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.predicates; org.apache.kafka.connect.transforms.Filter.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """TimestampConverter: converts a field, or the whole key or value, to another representation of a timestamp.
 
-Classes ``TimestampConverterKey`` and ``TimestampConverterValue``. ``Conversion`` (the relevant settings) has
-``to_millis`` and ``from_millis`` for columns and their counterparts for one value: every conversion goes through
-milliseconds since 1970. Text follows patterns of ``SimpleDateFormat``, as leniently as in Java
-(``penstock.pipeline.columns.java_dates``). Everything is Spark expressions; no Python code runs for a record of a plan.
+Every conversion goes through milliseconds since 1970. Text follows patterns of ``SimpleDateFormat``, as leniently as in
+Java (``penstock.pipeline.columns.java_dates``).
 
-Thread: configured once; ``step`` and ``apply`` on a pipeline thread. Source:
-org.apache.kafka.connect.transforms.TimestampConverter; java.util.concurrent.TimeUnit.
+Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
+Source: org.apache.kafka.connect.transforms.TimestampConverter; java.util.concurrent.TimeUnit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Transforms that rename the topic of a record: by a regular expression, or by its timestamp.
+"""Transforms that rename the topic of a record: by a regular expression (RegexRouter), or by its timestamp.
 
-Classes ``RegexRouter``, whose expression and references (``$1``, ``${name}``) are Java's, and ``TimestampRouter``.
 Thread: configured once; ``step`` and ``apply`` on a pipeline thread.
-
 Source: org.apache.kafka.connect.transforms.RegexRouter and TimestampRouter, java.util.regex.Matcher.appendReplacement.
 """
 

@@ -1,12 +1,8 @@
 """The result of a validation as REST answers it, and the masks of secrets in such answers.
 
-Main types: ``Finding`` (one setting, with definition and value), ``SettingWarning``, ``ConfigInfos``. Main functions:
-``masked`` and ``masked_tasks`` hide secrets, ``unmasked`` restores the secret when a user sends the mask back,
-``check_known`` refuses a mask without a secret; ``is_secret_name``, ``redaction_of``. A setting is a secret if its
-definition or its name says so, or if it was a secret before. ``Redaction`` removes secret values from texts;
-``provided_values`` are the values of the placeholders of a configuration. A text may have a value as it is, in another
-case, quoted, escaped, encoded, cut or in pieces; its placeholder, or ``[hidden]``, replaces each of these parts.
-Each text is read once, for all values together.
+A setting is a secret if its definition or its name says so, or if it was a secret before. ``Redaction`` removes secret
+values from texts, as they are, in another case, quoted, escaped, encoded, cut or in pieces; their placeholder, or
+``[hidden]``, replaces each part. Each text is read once, for all values together.
 
 Thread: any; values and pure functions.
 Source: org.apache.kafka.connect.runtime.rest.entities.ConfigInfos, AbstractHerder.generateResult.

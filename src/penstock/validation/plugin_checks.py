@@ -1,12 +1,8 @@
 """Checks the transforms, predicates and converters of a connector's configuration, and lists plugins for REST.
 
-Main functions: ``check_converters`` checks that each converter is usable and takes its settings; ``try_plugins``
-configures all classes once, so that an error of ``configure`` fails the validation instead of every task. Main type:
-``PluginCatalog``, the plugins and the settings of each.
-
 A definition checks each setting by itself. The class checks combinations of settings, and files, when it is configured:
-Java Connect does that only in the task. Only classes that come with Penstock are tried. They open no connection when
-they are configured; users' classes may, or may start threads that would keep running.
+Java Connect does that only in each task, here the validation tries it. Only classes that come with Penstock are tried:
+they open no connection when they are configured; users' classes may, or may start threads that would keep running.
 
 Thread: that of the validation, or another one that may run users' code (imports, ``config``, constructors); stateless.
 Source: org.apache.kafka.connect.runtime.AbstractHerder (validateConverterConfig, connectorPluginConfig).

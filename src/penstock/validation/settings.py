@@ -1,14 +1,9 @@
 """Finds settings that no class reads, and checks the client settings that a connector overrides.
 
-Main type: ``SettingWarning``. Main functions: ``connector_warnings``, ``worker_warnings``, ``placeholder_warnings``
-suggest the setting that was probably meant; ``check_overrides``, ``check_group``, ``clients_of`` check that the policy
-allows an override and that the client takes it. Names are checked before values, see
-``penstock.kafka.settings.table``; no client is made.
-
 Users' connectors, transforms and converters may read settings that they do not define. For them only a name close to
 that of a setting is reported; for Penstock's own classes every unknown name is.
 
-Pure, except that it asks the worker's converters for their settings, and reads key stores.
+Pure, except that it asks the worker's converters for their settings, and reads key stores; no client is made.
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateClientOverrides; KIP-458.
 """
 

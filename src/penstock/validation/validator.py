@@ -1,8 +1,5 @@
 """Checks connector configurations before anything is started.
 
-``check_exactly_once`` checks a source connector's settings for exactly-once delivery, which only workers of a cluster
-support.
-
 Thread: one that may run users' code (``config``, ``validate``, constructors, ``exactly_once_support``); stateless.
 Source: org.apache.kafka.connect.runtime.AbstractHerder.validateConnectorConfig;
     org.apache.kafka.connect.runtime.distributed.DistributedHerder (validateSourceConnectorExactlyOnceSupport,

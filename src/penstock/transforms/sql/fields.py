@@ -1,14 +1,11 @@
 """The fields of schemaless values that ``Sql`` expressions see as typed columns, and how expressions use them.
 
-A field is a column of the type that its values have in a batch. Every path of an expression has to exist whatever the
-values are: a path to a missing field, or into a value that is not an object, gives null instead of an error of Spark's
-planner. So missing fields are added to the columns, with Spark's null type.
+A field is a column of the type that its values have in a batch. A path to a missing field, or into a value that is not
+an object, has to give null instead of an error of Spark's planner: so missing fields are added to the columns, with
+Spark's null type. A field stays VARIANT if the expression says so (``user:id``, ``variant_get(...)``), if its values
+have no type in common, or if the expression casts an object or array.
 
-A field stays VARIANT if the expression says so (``user:id``, ``variant_get(...)``), if its values have no type in
-common, or if the expression casts an object or array: cast to a text it is JSON, and cast to a struct it takes fields
-by name.
-
-Main function: ``fields_asked``. Main type: ``FieldsAsked``. Thread: any; pure.
+Thread: any; pure.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
 """The functions of Spark SQL: the allowed functions of ``Sql`` expressions, and the refused ones.
 
-A function in neither list is rejected, so a new function of a later Spark release stays forbidden until somebody has
-reviewed it. A test compares both lists with the functions of the installed Spark. Operators written as functions are
-not listed.
-
-Data only. An allowed function computes its result from its arguments only: it reads no file and no table, opens no
-connection, runs no code by name, reveals nothing about the worker, and needs no other row.
+An allowed function computes its result from its arguments only: it reads no file and no table, opens no connection,
+runs no code by name, reveals nothing about the worker, and needs no other row. A function in neither list is rejected,
+so a new function of a later Spark release stays forbidden until somebody has reviewed it; a test compares both lists
+with the functions of the installed Spark. Operators written as functions are not listed.
 """
 
 from __future__ import annotations

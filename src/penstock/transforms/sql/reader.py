@@ -1,14 +1,9 @@
 """Reads an ``Sql`` expression from its tokens, and rejects texts that are not expressions over one record.
 
-It accepts more than Spark's grammar, but nothing that leads out of an expression; ``checks`` explains why.
+It accepts more than Spark's grammar, but nothing that leads out of an expression; ``checks`` explains why. ``Cost``
+refuses large and slow constants, which Spark evaluates on its driver during planning.
 
-Main type: ``ExpressionReader``; ``Cost`` estimates the cost of the expression. Thread: any; a reader is used once.
-
-Source: ``SqlBaseParser`` of Spark 4.3.
-
-Spark evaluates constants during planning, on its driver, even when a configuration is only validated: a constant must
-not be large or slow. Everything that depends on a record is evaluated in a job with a time limit (``Sql``); there only
-the literal numbers are checked.
+Thread: any; a reader is used once. Source: ``SqlBaseParser`` of Spark 4.3.
 """
 
 from __future__ import annotations

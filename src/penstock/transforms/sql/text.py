@@ -5,14 +5,11 @@ the items of a list end, and which paths lead into a VARIANT. Spark writes a pat
 ``user:id`` for VARIANTs; users need not know which of the two a field is. Spark also does not compare VARIANTs: one
 that is compared with a literal is cast to the literal's type.
 
-Main functions: ``split_items``, ``paths_of``, ``calls_of``, ``with_variant_paths``, ``with_typed_paths``,
-``lambda_fields``, ``untyped_paths``. Thread: any; they are pure.
+The tokens have the same boundaries as in Spark's own lexer, because a different boundary would let an expression hide
+code from the checks: bracketed comments nest, a backslash continues a line comment on the next line, and a doubled
+quote does not end a text.
 
-``pieces`` and ``meaningful`` are the tokens, with the same boundaries as Spark's own lexer. A different boundary would
-let an expression hide code from the checks. So, as in Spark, bracketed comments nest, a backslash continues a line
-comment on the next line, and a doubled quote does not end a text. Readers of the tokens raise ``SqlRefused``.
-
-Source: ``SqlBaseLexer`` of Spark 4.3.
+Thread: any; pure. Source: ``SqlBaseLexer`` of Spark 4.3.
 """
 
 from __future__ import annotations
