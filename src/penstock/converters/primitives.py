@@ -49,6 +49,8 @@ class WriteSide(Step):
     """Writes keys or values; a key or value that is null in all records stays null."""
 
     side: SideName
+    #: What the side is then.
+    result: ClassVar[Side] = RAW
 
     def plan(self, shape: Shape) -> StepPlan:
         known = shape.side(self.side)
@@ -61,7 +63,7 @@ class WriteSide(Step):
             return Made({self.side: column}, faults)
 
         names = frozenset({self.side})
-        return StepPlan(shape.with_side(self.side, RAW), make, names, names)
+        return StepPlan(shape.with_side(self.side, self.result), make, names, names)
 
     def check(self, known: Side) -> None:
         """Raises ``DataException`` for a key or value of which nothing can be written, not even null."""
@@ -112,12 +114,15 @@ class PlainConverter(ColumnConverter, Converter, HeaderConverter):
         return self.settings.definition()
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        """See ``HeaderConverter``. The same as ``from_connect_data``."""
         return self.from_connect_data(topic, schema, value)
 
     def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """See ``HeaderConverter``. The same as ``to_connect_data``."""
         return self.to_connect_data(topic, data)
+
+
+def _check_type(schema: Schema | None, kind: Type, converter: str) -> None:
+    if schema is not None and schema.type is not kind:
+        raise DataException(f"Invalid schema type for {converter}: {schema.type.name}")
 
 
 _INCOMPATIBLE: Final = "ByteArrayConverter is not compatible with objects of type class "
@@ -127,9 +132,7 @@ class WriteBytes(WriteSide):
     """Writes keys or values, which must be bytes."""
 
     def check(self, known: Side) -> None:
-        """See ``WriteSide``. A schema of another type fails all records of this shape, even nulls."""
-        if known.schema is not None and known.schema.type is not Type.BYTES:
-            raise DataException(f"Invalid schema type for ByteArrayConverter: {known.schema.type.name}")
+        _check_type(known.schema, Type.BYTES, "ByteArrayConverter")
 
     def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         schema = known.carrier if known.schema is None else known.schema
@@ -147,7 +150,6 @@ class ReadBytes(Step):
     side: SideName
 
     def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. The side gets the schema of optional bytes."""
         return StepPlan(shape.with_side(self.side, Side.of(OPTIONAL_BYTES_SCHEMA)), reads=frozenset({self.side}))
 
 
@@ -169,20 +171,16 @@ class ByteArrayConverter(PlainConverter):
         return column if is_bytes and pa.types.is_binary(column.type) else None
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
-        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadBytes(side)
 
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
-        """See ``ColumnConverter``. There is nothing to read."""
         read = {0: (Side.of(OPTIONAL_BYTES_SCHEMA), column)} if beside_spark else {}
         return Sorted((None,), read=read)
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        """See ``Converter``. Raises ``DataException`` for a value that is not bytes."""
-        if schema is not None and schema.type is not Type.BYTES:
-            raise DataException(f"Invalid schema type for ByteArrayConverter: {schema.type.name}")
+        _check_type(schema, Type.BYTES, "ByteArrayConverter")
         if value is None or isinstance(value, bytes):
             return value
         if isinstance(value, (bytearray, memoryview)):
@@ -190,7 +188,6 @@ class ByteArrayConverter(PlainConverter):
         raise DataException(f"{_INCOMPATIBLE}{java_class_of_value(value, schema)}")
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        """See ``Converter``. The schema is OPTIONAL_BYTES_SCHEMA."""
         return SchemaAndValue(OPTIONAL_BYTES_SCHEMA, data)
 
 
@@ -202,9 +199,7 @@ class WriteBoolean(WriteSide):
     """Writes keys or values, which must be booleans."""
 
     def check(self, known: Side) -> None:
-        """See ``WriteSide``. A schema of another type fails all records of this shape, even nulls."""
-        if known.schema is not None and known.schema.type is not Type.BOOLEAN:
-            raise DataException(f"Invalid schema type for BooleanConverter: {known.schema.type.name}")
+        _check_type(known.schema, Type.BOOLEAN, "BooleanConverter")
 
     def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
         faults: tuple[StepFault, ...] = ()
@@ -235,15 +230,12 @@ class BooleanConverter(PlainConverter):
         return WriteBoolean(side)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
-        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadBoolean(side)
 
     def from_connect_data(
         self, topic: str, schema: Schema | None, value: object, headers: ConnectHeaders | None = None
     ) -> bytes | None:
-        """See ``Converter``. Raises ``DataException`` for a value that is not a boolean."""
-        if schema is not None and schema.type is not Type.BOOLEAN:
-            raise DataException(f"Invalid schema type for BooleanConverter: {schema.type.name}")
+        _check_type(schema, Type.BOOLEAN, "BooleanConverter")
         if value is None:
             return None
         if not isinstance(value, bool):
@@ -251,7 +243,6 @@ class BooleanConverter(PlainConverter):
         return b"\x01" if value else b"\x00"
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        """See ``Converter``. The schema is OPTIONAL_BOOLEAN_SCHEMA."""
         if data is not None and data not in (b"\x00", b"\x01"):
             raise DataException(_UNREADABLE)
         return SchemaAndValue(OPTIONAL_BOOLEAN_SCHEMA, None if data is None else data == b"\x01")

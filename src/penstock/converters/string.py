@@ -15,19 +15,20 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Final
 
 import pyarrow as pa
 from pyspark.sql import functions as F
 
-from penstock.config import Importance, Width, setting
+from penstock.api import HeaderConverter
+from penstock.config import ConfigDef, Importance, Width, setting
 from penstock.converters.primitives import PlainConverter, ReadSide, WriteSide
 from penstock.converters.settings import ConverterConfig
-from penstock.data import OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
+from penstock.data import NULL_VALUE, OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Values
 from penstock.data.text import to_java_text
-from penstock.errors import SerializationException
+from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.expressions import apart
 from penstock.pipeline.plan.frame_values import java_text
 from penstock.pipeline.plan.step import (
@@ -45,12 +46,6 @@ from penstock.pipeline.plan.step import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
-from collections.abc import Mapping
-
-from penstock.api import HeaderConverter
-from penstock.config import ConfigDef
-from penstock.data import NULL_VALUE, Values
-from penstock.errors import DataException
 
 UTF_8: Final = "UTF-8"
 
@@ -327,7 +322,6 @@ class StringConverter(PlainConverter):
         return WriteText(side, self._encoding)
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
-        """See ``ColumnConverter``. All messages are read alike, so there is no hint."""
         return ReadText(side, self._encoding)
 
     def sort(self, column: pa.ChunkedArray, *, worked_on: bool, beside_spark: bool) -> Sorted:
@@ -354,7 +348,6 @@ class StringConverter(PlainConverter):
         return None if value is None else encode_text(to_java_text(value, schema), self._encoding)
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
-        """See ``Converter``. The schema is OPTIONAL_STRING_SCHEMA."""
         text = None if data is None else decode_text(data, self._encoding)
         return SchemaAndValue(OPTIONAL_STRING_SCHEMA, text)
 
@@ -373,7 +366,6 @@ class SimpleHeaderConverter(HeaderConverter):
         """Takes no settings."""
 
     def config(self) -> ConfigDef:
-        """See ``HeaderConverter``. The only setting is ``converter.type``."""
         return CONFIG
 
     def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:

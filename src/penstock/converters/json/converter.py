@@ -10,7 +10,7 @@ Source: org.apache.kafka.connect.json.JsonConverter.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
@@ -20,9 +20,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from penstock.api import Converter, HeaderConverter
 from penstock.api.arrow import one_array
-from penstock.config import CaseInsensitiveValidString, ConfigDef, Importance, Width, setting
+from penstock.config import CaseInsensitiveValidString, Importance, Width, setting
 from penstock.converters.json.envelope import (
     BAD_SYNTAX,
     LACKS_ENVELOPE,
@@ -40,18 +39,11 @@ from penstock.converters.json.plain_bytes import (
     plain_json,
 )
 from penstock.converters.json.reading import ReadJson
-from penstock.converters.json.schemaless import (
-    AlikeObjects,
-    ObjectMessages,
-    ReadObjects,
-    json_texts,
-    read_schemaless_column,
-)
+from penstock.converters.json.schemaless import AlikeObjects, ReadObjects, json_texts, read_schemaless_column
 from penstock.converters.json.structs import PlainPayloads
 from penstock.converters.json.values import (
     MISSING,
     first_json,
-    is_blank,
     parse_json,
     read_schemaless,
     read_value,
@@ -59,7 +51,8 @@ from penstock.converters.json.values import (
     write_value,
 )
 from penstock.converters.json.writing import json_column
-from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, not_null, use_of
+from penstock.converters.primitives import PlainConverter, WriteSide
+from penstock.converters.settings import ConverterConfig, not_null
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.json_text import JsonText, escaped, has_struct_default, joined
@@ -77,20 +70,14 @@ from penstock.pipeline.columns.sizes import (
 from penstock.pipeline.plan import map_structs
 from penstock.pipeline.plan.map_structs import as_struct
 from penstock.pipeline.plan.step import (
-    NOTHING,
     RAW_TEXT,
-    ColumnConverter,
-    Made,
     NameColumn,
     ReadAtOnce,
-    RecordColumns,
-    Shape,
     Side,
     SideName,
     Sorted,
     Step,
     StepFault,
-    StepPlan,
     TextsAtOnce,
 )
 
@@ -99,35 +86,32 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 
-_DATA_EXCEPTION: Final = DataException.java_name
-
-
 @dataclass(frozen=True)
-class WriteJson(Step):
+class WriteJson(WriteSide):
     """Writes keys or values as JSON. ``numeric``: decimals as numbers; ``defaults``: a null as its default."""
 
-    side: SideName
     schemas: bool
     numeric: bool
     defaults: bool
+    result: ClassVar[Side] = RAW_TEXT
 
-    def plan(self, shape: Shape) -> StepPlan:
-        """See ``Step``. A schema with a struct as default fails all records of this shape, as in Java."""
-        known = shape.side(self.side)
-        if known.absent:
-            return StepPlan(shape.with_side(self.side, NOTHING))
+    def check(self, known: Side) -> None:
+        """See ``WriteSide``. A schema with a struct as default fails all records of this shape, as in Java."""
         if self.schemas and has_struct_default(known.schema):
             raise DataException("Mismatching schema.")
-        names = frozenset({self.side})
-        make = partial(self._make_schemaless if known.schema is None else self._make_typed, known)
-        return StepPlan(shape.with_side(self.side, RAW_TEXT), make, names, names)
 
-    def _make_typed(self, known: Side, record: RecordColumns, keep: NameColumn) -> Made:
-        schema = known.schema
-        assert schema is not None
+    def written(self, column: Column, known: Side, keep: NameColumn) -> tuple[Column, *tuple[StepFault, ...]]:
+        if known.physical.children:
+            # Named, because each field uses it: the plan would repeat preceding transforms for each use.
+            column = keep(column)
+        if known.schema is None:
+            return (self._schemaless(column, known, keep),)
+        return self._typed(column, known.schema, known, keep)
+
+    def _typed(
+        self, column: Column, schema: Schema, known: Side, keep: NameColumn
+    ) -> tuple[Column, *tuple[StepFault, ...]]:
         writer = JsonText(self.numeric, self.defaults, known.complete)
-        # Named, because each field uses it: the plan would repeat preceding transforms for each use.
-        column = keep(record.side(self.side)) if known.physical.children else record.side(self.side)
         parts = writer.value_parts(column, schema, known.physical, present=known.present)
         bound = lowest_bound(known.physical)
         if has_struct_default(schema):
@@ -140,21 +124,17 @@ class WriteJson(Step):
                 parts = [f'{{"schema":{head},"payload":', *parts, "}"]
         text = joined(parts)
         problem = writer.problem(column, schema, known.physical, present=known.present)
-        return Made({self.side: text if bound >= TextBound.BMP else escaped(keep(text))}, _faults(problem))
+        faults = () if problem is None else (StepFault(problem.isNotNull(), problem, DataException.java_name),)
+        return text if bound >= TextBound.BMP else escaped(keep(text)), *faults
 
-    def _make_schemaless(self, known: Side, record: RecordColumns, keep: NameColumn) -> Made:
-        column = keep(record.side(self.side)) if known.physical.children else record.side(self.side)
+    def _schemaless(self, column: Column, known: Side, keep: NameColumn) -> Column:
         text = JsonText().value_text(column, known.carrier, as_struct(known.physical))
         if self.schemas:
             text = F.concat(F.lit('{"schema":null,"payload":'), text, F.lit("}"))
         if lowest_bound(known.physical) < TextBound.BMP:
             text = escaped(keep(text))
         # Null without schema is a null message, even with schemas.
-        return Made({self.side: F.when(column.isNotNull(), text)})
-
-
-def _faults(problem: Column | None) -> Sequence[StepFault]:
-    return () if problem is None else (StepFault(problem.isNotNull(), problem, _DATA_EXCEPTION),)
+        return F.when(column.isNotNull(), text)
 
 
 TOO_DEEP: Final = f"the message has more than {MAX_LEVELS} levels of nesting"
@@ -247,7 +227,7 @@ class JsonConverterConfig(ConverterConfig):
     )
 
 
-class JsonConverter(ColumnConverter, Converter, HeaderConverter):
+class JsonConverter(PlainConverter):
     """JSON. Defaults: with schemas, decimals in base64, nulls replaced by defaults.
 
     Without schemas (``schemas.enable=false``) values have no declared types. A frame sink receives typed columns:
@@ -255,6 +235,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     """
 
     java_name: ClassVar[str] = "org.apache.kafka.connect.json.JsonConverter"
+    settings = JsonConverterConfig
 
     def __init__(self) -> None:
         self._schemas = True
@@ -266,8 +247,8 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         self._all_alike = ShortcutMemory(1)
         self._payloads = PlainPayloads(defaults=True)
 
-    def configure(self, configs: Mapping[str, object], is_key: bool | None = None) -> None:
-        config = JsonConverterConfig.parse({**configs, TYPE_CONFIG: use_of(is_key)})
+    def take(self, config: ConverterConfig) -> None:
+        assert isinstance(config, JsonConverterConfig)
         self._schemas = not_null("schemas.enable", config.schemas_enable)
         cache_size = not_null("schemas.cache.size", config.schemas_cache_size)
         self._numeric = not_null("decimal.format", config.decimal_format).upper() == "NUMERIC"
@@ -287,9 +268,6 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
         schema = read_schema(node, defaults=self._defaults)
         check_schema(schema)
         return schema
-
-    def config(self) -> ConfigDef:
-        return JsonConverterConfig.definition()
 
     @property
     def reads_text(self) -> bool:
@@ -319,7 +297,7 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
 
     def reading(self, side: SideName, hint: Hashable) -> Step:
         """See ``ColumnConverter``. The hint is the envelope of the messages, or the known layout of plain messages."""
-        if isinstance(hint, ObjectMessages):
+        if isinstance(hint, Side):
             return ReadObjects(side, hint)
         if isinstance(hint, Envelope) and exceeds(hint.schema, MAX_SCHEMA_LEVELS):
             hint = _REFUSED_SCHEMA
@@ -412,20 +390,12 @@ class JsonConverter(ColumnConverter, Converter, HeaderConverter):
     def _read(self, node: Any, data: bytes) -> SchemaAndValue:
         if self._content is not None:
             # Without any JSON there is not even a null: numbers become 0, for example.
-            payload = MISSING if is_blank(data) else node
+            payload = node if data.strip(b" \t\r\n") else MISSING
             return SchemaAndValue(self._content, read_value(self._content, payload, defaults=self._defaults))
         if not isinstance(node, dict) or node.keys() != {"schema", "payload"}:
             raise DataException(LACKS_ENVELOPE)
         schema = self._envelopes.schema_of(node["schema"])
         return SchemaAndValue(schema, read_value(schema, node["payload"], defaults=self._defaults))
-
-    def from_connect_header(self, topic: str, key: str, schema: Schema | None, value: object) -> bytes | None:
-        """See ``HeaderConverter``. The same as ``from_connect_data``."""
-        return self.from_connect_data(topic, schema, value)
-
-    def to_connect_header(self, topic: str, key: str, data: bytes | None) -> SchemaAndValue:
-        """See ``HeaderConverter``. The same as ``to_connect_data``."""
-        return self.to_connect_data(topic, data)
 
 
 _REFUSED_SCHEMA: Final = UnreadableMessages(TOO_DEEP_SCHEMA, DataException.java_name)

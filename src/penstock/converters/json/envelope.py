@@ -33,20 +33,7 @@ from penstock.errors import DataException, SchemaBuilderException, java_class_na
 from penstock.pipeline.columns.sizes import TOO_DEEP_SCHEMA, exceeds
 from penstock.pipeline.plan.step import Sorted
 
-_NAMES: Final = {
-    Type.INT8: "int8",
-    Type.INT16: "int16",
-    Type.INT32: "int32",
-    Type.INT64: "int64",
-    Type.FLOAT32: "float",
-    Type.FLOAT64: "double",
-    Type.BOOLEAN: "boolean",
-    Type.STRING: "string",
-    Type.BYTES: "bytes",
-    Type.ARRAY: "array",
-    Type.MAP: "map",
-    Type.STRUCT: "struct",
-}
+_NAMES: Final = {kind: kind.value for kind in Type} | {Type.FLOAT32: "float", Type.FLOAT64: "double"}
 _TYPES: Final = {name: kind for kind, name in _NAMES.items()}
 _NO_TYPE: Final = "Schema must contain 'type' field"
 

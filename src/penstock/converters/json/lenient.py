@@ -24,6 +24,7 @@ from pyspark.sql import types as T
 from penstock.converters.json.values import BAD_DECIMAL, BAD_SCALE, LONG_DECIMAL, denied_type
 from penstock.data import LOGICAL_NAMES, Date, Schema, Time, Timestamp, Type
 from penstock.data.structs import null_refused
+from penstock.data.text import MILLIS_PER_DAY
 from penstock.pipeline.columns import expressions
 from penstock.pipeline.columns.json_text import literal
 from penstock.pipeline.columns.layout import (
@@ -127,14 +128,7 @@ _WIDE: Final = "decimal(38,0)"
 _MISSING_KIND: Final = "DATE"
 _BITS: Final = {Type.INT8: 8, Type.INT16: 16, Type.INT32: 32, Type.INT64: 64}
 _SPARK_WHOLE: Final = {Type.INT8: "tinyint", Type.INT16: "smallint", Type.INT32: "int", Type.INT64: "bigint"}
-_EXPECTED: Final = {
-    Type.STRING: "STRING",
-    Type.INT8: "BIGINT",
-    Type.INT16: "BIGINT",
-    Type.INT32: "BIGINT",
-    Type.INT64: "BIGINT",
-    Type.BOOLEAN: "BOOLEAN",
-}
+_EXPECTED: Final = {Type.STRING: "STRING", Type.BOOLEAN: "BOOLEAN", **dict.fromkeys(_BITS, "BIGINT")}
 #: Spark reads a number with a point as a decimal, unless it is too long, Java as a double; both become the same double.
 _POINT: Final = "DOUBLE|DECIMAL\\([0-9]+,[1-9][0-9]*\\)|DECIMAL\\((?:[1-9]|1[0-8]),0\\)"
 #: Integers become the nearest double, but not the nearest float, because that would round twice.
@@ -143,7 +137,6 @@ _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _FALLIBLE: Final = frozenset((Type.BYTES, Type.MAP, Type.STRUCT))
 _FALLIBLE_NAMES: Final = frozenset((Date.LOGICAL_NAME, Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME))
 _BASE64: Final = "^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$"
-MILLIS_PER_DAY: Final = 86_400_000
 
 
 @dataclass(frozen=True, order=True)
@@ -349,15 +342,15 @@ class Lenient:
             yield F.when(~self._is_integral(column), self._told(told, column))
         elif name in (Date.LOGICAL_NAME, Time.LOGICAL_NAME):
             short = "Date" if name == Date.LOGICAL_NAME else "Time"
-            fits = self._is_integral(column) & (_abs_within_int(self._as_wide(column)))
+            value = self._as_wide(column)
+            in_int = F.coalesce((value >= -(2**31)) & (value < 2**31), F.lit(False))
             told = f"Invalid type for {short}, underlying representation should be integer"
-            yield F.when(~fits, self._told(told, column))
+            yield F.when(~(self._is_integral(column) & in_int), self._told(told, column))
             if short == "Time":
-                value = self._as_wide(column)
                 limit = "Time values must use number of milliseconds greater than 0 and less than 86400000"
                 yield F.when((value < 0) | (value > MILLIS_PER_DAY), F.lit(limit))
         elif schema.type is Type.BYTES:
-            yield F.when(self._is_text(column), _bad_base64(column))
+            yield F.when(self._is_text(column) & ~_get(column, "string").rlike(_BASE64), F.lit("Invalid bytes field"))
         elif schema.type is Type.ARRAY:
             yield from self._item_problems(_items(column), schema.value_schema)
         elif schema.type is Type.MAP:
@@ -524,10 +517,6 @@ def _truncated(number: Column) -> Column:
     return F.when(F.abs(number) < 2.0**62, small).otherwise(number.try_cast(_WIDE))
 
 
-def _abs_within_int(number: Column) -> Column:
-    return F.coalesce((number >= -(2**31)) & (number < 2**31), F.lit(False))
-
-
 def _bad_decimal(column: Column, schema: Schema) -> Column:
     if decimal_scale(schema) is None:
         return F.lit(BAD_SCALE)
@@ -536,7 +525,3 @@ def _bad_decimal(column: Column, schema: Schema) -> Column:
     return F.when(~text.rlike(_BASE64) | (size == 0), F.lit(BAD_DECIMAL)).when(
         size > MAX_UNSCALED_BYTES, F.lit(LONG_DECIMAL)
     )
-
-
-def _bad_base64(column: Column) -> Column:
-    return F.when(~_get(column, "string").rlike(_BASE64), F.lit("Invalid bytes field"))

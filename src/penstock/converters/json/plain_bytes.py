@@ -72,19 +72,11 @@ def plain_json(data: bytes) -> bytes:
 
 
 def _may_be_refused(data: bytes) -> bool:
-    if len(data) > MAX_NUMBER_LENGTH and (_may_have_long_number(data) or _may_have_long_name(data)):
+    if len(data) > MAX_NUMBER_LENGTH and b"1" * COVERED in data[::STEP].translate(LIKE_NUMBERS):
+        return True
+    if len(data) > MAX_NAME_LENGTH and max(map(len, data.replace(b'\\"', b"__").split(b'"'))) > MAX_NAME_LENGTH:
         return True
     return b"\\u" in data and _ANY_HALF.search(data) is not None
-
-
-def _may_have_long_number(data: bytes) -> bool:
-    return b"1" * COVERED in data[::STEP].translate(LIKE_NUMBERS)
-
-
-def _may_have_long_name(data: bytes) -> bool:
-    if len(data) <= MAX_NAME_LENGTH:
-        return False
-    return max(map(len, data.replace(b'\\"', b"__").split(b'"'))) > MAX_NAME_LENGTH
 
 
 def is_utf8(data: bytes) -> bool:

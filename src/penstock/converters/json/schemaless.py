@@ -150,16 +150,9 @@ _MAX_KINDS: Final = 16
 _WORTH: Final = 8
 
 
-@dataclass(frozen=True)
-class ObjectMessages:
-    """Messages of one kind of object."""
-
-    side: Side
-
-    @property
-    def as_read(self) -> Side:
-        """The side as the step receives it: a struct that does not count as objects yet."""
-        return replace(self.side, physical=as_struct(self.side.physical))
+def as_read(objects_side: Side) -> Side:
+    """The side of objects as ``ReadObjects`` receives it: a struct that does not count as objects yet."""
+    return replace(objects_side, physical=as_struct(objects_side.physical))
 
 
 @dataclass(frozen=True)
@@ -167,14 +160,14 @@ class ReadObjects(Step):
     """Reads keys or values of messages that are known to be such objects."""
 
     side: SideName
-    messages: ObjectMessages
+    known: Side
 
     def plan(self, shape: Shape) -> StepPlan:
         """See ``Step``. Uses the structs that Arrow has read, or else reads the messages with one ``from_json``."""
         if shape.side(self.side).absent:
             return StepPlan(shape.with_side(self.side, NOTHING))
-        known = self.messages.side
-        if shape.side(self.side) == self.messages.as_read:
+        known = self.known
+        if shape.side(self.side) == as_read(known):
             return StepPlan(shape.with_side(self.side, known))
         kind = spark_type(known.carrier, known.physical).simpleString()
         names = frozenset({self.side})
@@ -226,7 +219,7 @@ class AlikeObjects:
         except pa.ArrowInvalid:
             return Sorted(hints=(None,))  # not UTF-8
         enough = len(column) if few else max(objects.MIN_ROWS, len(column) // _WORTH)
-        hints: list[ObjectMessages | None] = []
+        hints: list[Side | None] = []
         done: dict[int, tuple[Side, pa.ChunkedArray]] = {}
         codes = np.full(len(column), -1, dtype=np.int32)
         while (left := codes < 0).any() and len(hints) < _MAX_TOGETHER:
@@ -243,7 +236,7 @@ class AlikeObjects:
             bound = bound_of(texts) if made is None else made.bound
             messages = layout.messages(bound, present=not nulls.any())
             if made is not None:
-                done[len(hints)] = (messages.as_read, made.structs)
+                done[len(hints)] = (as_read(messages), made.structs)
             mine = mine | nulls
             codes[mine] = len(hints)
             hints.append(messages)
@@ -303,11 +296,11 @@ class _Layout:
         kind = arrow_type(self.member.schema, self.member.physical)
         return self.texts.read(texts, wanted, cast("pa.StructType", kind))
 
-    def messages(self, bound: TextBound, *, present: bool) -> ObjectMessages:
+    def messages(self, bound: TextBound, *, present: bool) -> Side:
         """Messages with this layout, with the known bound of their strings; ``present``: none is null."""
         pairs = zip(self.member.schema.fields, self.member.physical.children, strict=True)
         members = {field.name: ValueDescription(field.schema, with_bound(physical, bound)) for field, physical in pairs}
-        return ObjectMessages(object_side(members, present=present))
+        return object_side(members, present=present)
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -392,11 +385,11 @@ def json_texts(column: pa.ChunkedArray, found: Sorted, read: Callable[[pa.Chunke
     count = 0
     for code in found.read:
         hint = found.hints[code]
-        assert isinstance(hint, ObjectMessages), "nothing else is read of plain JSON"
+        assert isinstance(hint, Side), "nothing else is read of plain JSON"
         mine = np.arange(len(column)) if found.codes is None else np.flatnonzero(found.codes == code)
         _, objects = found.read_rows(code, mine)
-        assert hint.side.carrier is not None, "an object has a carrier"
-        texts = [text_of(chunk, hint.side.carrier, hint.side.physical) for chunk in objects.chunks]
+        assert hint.carrier is not None, "an object has a carrier"
+        texts = [text_of(chunk, hint.carrier, hint.physical) for chunk in objects.chunks]
         if any(one is None for one in texts):
             continue
         chunks += texts

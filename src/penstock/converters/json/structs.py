@@ -293,7 +293,8 @@ class ObjectTexts:
             mine = slice(start, start + len(part))
             found, cut = cut_objects(part, layout, self.flat, wanted[mine])
             rows.append(found + start)
-            structs.append(_structs(cut, kind))
+            columns = [_typed(cut[one.name], one.type) for one in kind]
+            structs.append(pa.StructArray.from_arrays(columns, fields=list(kind)))
             start += len(part)
         return np.concatenate(rows), pa.chunked_array(structs, kind)
 
@@ -350,12 +351,6 @@ class ReadTexts:
 
 def _alone(texts: pa.ChunkedArray, rows: np.ndarray) -> pa.ChunkedArray:
     return texts if rows.all() else pc.if_else(pa.array(rows), texts, pa.scalar(None, pa.string()))
-
-
-def _structs(cut: dict[str, pa.StringArray], kind: pa.StructType) -> pa.StructArray:
-    """Structs built from the texts of their members."""
-    columns = [_typed(cut[field.name], field.type) for field in kind]
-    return pa.StructArray.from_arrays(columns, fields=list(kind))
 
 
 def _typed(texts: pa.StringArray, kind: pa.DataType) -> pa.Array:
@@ -481,7 +476,9 @@ class PlainPayloads:
         if is_object:
             made = wanted.read(texts, mine, cast("pa.StructType", kind), inside=inside)
         else:
-            made = wanted.read(_in_objects(texts, inside), mine, pa.struct([(_MEMBER, kind)]))
+            # As objects with one member; payloads in an envelope are followed by its brace.
+            wrapped = pc.binary_join_element_wise(f'{{"{_MEMBER}":', texts, "" if inside is not None else "}", "")
+            made = wanted.read(wrapped, mine, pa.struct([(_MEMBER, kind)]))
             made = replace(made, structs=pc.struct_field(made.structs, _MEMBER))
         left = size - int(made.rows.sum())
         if size < objects.MIN_ROWS:
@@ -521,11 +518,6 @@ def _value_pattern(schema: Schema, defaults: bool) -> str | ObjectTexts | None:
     else:
         return None
     return f"null|{value}" if value is not None and may_be_null else value
-
-
-def _in_objects(texts: pa.ChunkedArray, inside: str | None) -> pa.ChunkedArray:
-    """Payloads as objects with one member; those in an envelope are followed by its brace."""
-    return pc.binary_join_element_wise(f'{{"{_MEMBER}":', texts, "" if inside is not None else "}", "")
 
 
 def _array_of(schema: Schema, defaults: bool) -> ObjectTexts | None:

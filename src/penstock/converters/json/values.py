@@ -106,11 +106,6 @@ def _goes_on(last: str, following: str) -> bool:
     return last.isdigit() or (following >= "0" and (f"_{following}".isidentifier() or following == "$"))
 
 
-def is_blank(data: bytes) -> bool:
-    """True if there is no JSON value in the bytes."""
-    return not data.strip(b" \t\r\n")
-
-
 def _no_constant(text: str) -> Any:
     raise ValueError(f"{text} is not JSON")
 
@@ -358,24 +353,17 @@ def write_value(schema: Schema | None, value: Any, *, numeric: bool, defaults: b
         raise DataException(f"Invalid type for {kind.name}: {type(value).__name__}") from error
 
 
+_KINDS: Final[Mapping[type, Type]] = {
+    bool: Type.BOOLEAN, int: Type.INT64, Float32: Type.FLOAT32, float: Type.FLOAT64, str: Type.STRING,
+    bytes: Type.BYTES, bytearray: Type.BYTES, memoryview: Type.BYTES, list: Type.ARRAY, tuple: Type.ARRAY,
+    dict: Type.MAP, Struct: Type.STRUCT,
+}  # fmt: skip
+
+
 def _kind_of(value: Any) -> Type:
-    kinds: dict[type, Type] = {
-        bool: Type.BOOLEAN,
-        int: Type.INT64,
-        Float32: Type.FLOAT32,
-        float: Type.FLOAT64,
-        str: Type.STRING,
-        bytes: Type.BYTES,
-        bytearray: Type.BYTES,
-        memoryview: Type.BYTES,
-        list: Type.ARRAY,
-        tuple: Type.ARRAY,
-        dict: Type.MAP,
-        Struct: Type.STRUCT,
-    }
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise DataException(f"Java class class java.math.BigInteger {_NO_TYPE}")
-    kind = kinds.get(type(value)) or next((kind for one, kind in kinds.items() if isinstance(value, one)), None)
+    kind = _KINDS.get(type(value)) or next((kind for one, kind in _KINDS.items() if isinstance(value, one)), None)
     if kind is None or isinstance(value, FarMoment):
         raise UntypedValueError(f"Java class class {java_class_of_value(value)} {_NO_TYPE}")
     return kind

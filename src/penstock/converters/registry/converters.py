@@ -19,8 +19,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -98,12 +97,8 @@ class Codec(ABC):
         return self.record_name
 
 
-@dataclass(frozen=True)
-class _Writer:
-    """The writer of values of one Connect schema to one topic."""
-
-    id: int
-    codec: Codec
+#: The id of the schema that values are written with, and its codec.
+_Writer: TypeAlias = tuple[int, Codec]
 
 
 class RegistryConverter(RowConverter, Converter):
@@ -183,8 +178,8 @@ class RegistryConverter(RowConverter, Converter):
                 f"{type(self).__name__} writes values with a schema only, and this one has none; give it one, or use "
                 "org.apache.kafka.connect.json.JsonConverter with schemas.enable=false"
             )
-        writer = self._writer_of(topic, schema)
-        return frame(writer.id, writer.codec.encode(schema, value))
+        schema_id, codec = self._writer_of(topic, schema)
+        return frame(schema_id, codec.encode(schema, value))
 
     def to_connect_data(self, topic: str, data: bytes | None, headers: ConnectHeaders | None = None) -> SchemaAndValue:
         """See ``Converter``. The id in the message selects its schema."""
@@ -214,10 +209,10 @@ class RegistryConverter(RowConverter, Converter):
         if schema is None or not self.has_columns:
             return None
         try:
-            writer = self._writer_of(topic, schema)
+            schema_id, codec = self._writer_of(topic, schema)
         except Exception:  # Each value then meets the error separately, where it fails only one record.
             return None
-        made = writer.codec.write_at_once(schema, frame(writer.id, b""), values)
+        made = codec.write_at_once(schema, frame(schema_id, b""), values)
         if made is None or not (schema.optional and made.odd.any()):
             return made
         if isinstance(values, pa.Array):
@@ -254,13 +249,13 @@ class RegistryConverter(RowConverter, Converter):
             text = client.by_id(settings.use_id, where)
             if text.format != self.format:
                 raise ConfigException("use.schema.id", settings.use_id, f"It is a schema of format {text.format}")
-            return _Writer(settings.use_id, self._codec(text, settings, None))
+            return settings.use_id, self._codec(text, settings, None)
         own, codec = self._own.get(schema, lambda: self._described(schema))
         subject = self._subject(topic, codec.name_written(schema))
         if settings.auto_register_schemas:
-            return _Writer(client.register(subject, own, where), codec)
+            return client.register(subject, own, where), codec
         if not settings.use_latest:
-            return _Writer(client.look_up(subject, own, where), codec)
+            return client.look_up(subject, own, where), codec
         return self._latest_writer(subject, own, codec, where)
 
     def _described(self, schema: Schema | None) -> tuple[SchemaText, Codec]:
@@ -279,7 +274,7 @@ class RegistryConverter(RowConverter, Converter):
                     f"{latest.version}: {why}. Register a newer one, or set {self._side}.converter."
                     "latest.compatibility.strict=false to write with the latest one anyway"
                 )
-        return _Writer(latest.id, codec.writing_for(own_codec))
+        return latest.id, codec.writing_for(own_codec)
 
     def _subject(self, topic: str, record_name: str | None) -> str:
         strategy = self._configured()[1].strategy(self._is_key)

@@ -117,9 +117,6 @@ class Cursors:
             self.at[wrong] = self.source.size
             self.ends[wrong] = self.source.size
 
-    def _moved(self) -> None:
-        self.mark(self.at > self.ends)
-
     def varints(self) -> np.ndarray:
         """The next zigzag number of each message; int64."""
         return unzigzag(self.numbers())
@@ -141,28 +138,25 @@ class Cursors:
         if wrong is not None:
             self.mark(wrong)
             found[wrong] = 0
-        self._moved()
+        self.mark(self.at > self.ends)
         return found
 
     def octets(self) -> np.ndarray:
         """The next byte of each message."""
-        found: np.ndarray = self.source.octets[self.at]
-        self.at += 1
-        self._moved()
-        return found
+        return self._next(self.source.octets, 1)
 
     def floats(self) -> np.ndarray:
         """The next four-byte number of each message; float32."""
-        found: np.ndarray = self.source.floats[self.at]
-        self.at += 4
-        self._moved()
-        return found
+        return self._next(self.source.floats, 4)
 
     def doubles(self) -> np.ndarray:
         """The next eight-byte number of each message; float64."""
-        found: np.ndarray = self.source.doubles[self.at]
-        self.at += 8
-        self._moved()
+        return self._next(self.source.doubles, 8)
+
+    def _next(self, values: np.ndarray, width: int) -> np.ndarray:
+        found: np.ndarray = values[self.at]
+        self.at += width
+        self.mark(self.at > self.ends)
         return found
 
     def spans(self, lengths: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -9,12 +9,12 @@ import pytest
 
 from penstock.converters.json import plain_bytes as byte_columns
 from penstock.converters.json import schemaless as json_objects
-from penstock.converters.json.schemaless import AlikeObjects, ObjectMessages
+from penstock.converters.json.schemaless import AlikeObjects
 from penstock.data import Type
 from penstock.pipeline.columns.layout import TextBound
 from penstock.pipeline.plan import map_structs as objects
 from penstock.pipeline.plan.map_structs import members_of
-from penstock.pipeline.plan.step import Sorted
+from penstock.pipeline.plan.step import Side, Sorted
 
 FIRST = b'{"n": 1, "real": 1.5, "text": "a", "yes": true, "in": {"b": 1}}'
 
@@ -28,11 +28,11 @@ def column_of(*messages: bytes | None) -> pa.ChunkedArray:
     return pa.chunked_array([pa.array(messages, pa.binary())])
 
 
-def found(*messages: bytes | None) -> ObjectMessages | None:
+def found(*messages: bytes | None) -> Side | None:
     """What the messages are if they are all of one kind."""
     made = AlikeObjects().sort(column_of(*messages), read=False)
     hint = made.hints[0]
-    assert hint is None or isinstance(hint, ObjectMessages)
+    assert hint is None or isinstance(hint, Side)
     return hint if made.codes is None else None
 
 
@@ -41,29 +41,29 @@ def kinds(made: Sorted) -> list[list[str] | None]:
     assert made.codes is not None
     codes = made.codes.tolist()
     hints = [made.hints[code] for code in codes]
-    return [list(members_of(one.side)) if isinstance(one, ObjectMessages) else None for one in hints]
+    return [list(members_of(one)) if isinstance(one, Side) else None for one in hints]
 
 
 def test_members_are_typed_and_in_the_order_of_variant() -> None:
     alike = found(FIRST, b'{"n":-7,"real":-0.5,"text":"","yes":null,"in":{"b":0}}')
 
     assert alike is not None
-    assert {name: one.schema.type for name, one in members_of(alike.side).items()} == {
+    assert {name: one.schema.type for name, one in members_of(alike).items()} == {
         "in": Type.STRUCT,
         "n": Type.INT64,
         "real": Type.FLOAT64,
         "text": Type.STRING,
         "yes": Type.BOOLEAN,
     }
-    assert list(members_of(alike.side)) == ["in", "n", "real", "text", "yes"]
-    assert alike.side.present
+    assert list(members_of(alike)) == ["in", "n", "real", "text", "yes"]
+    assert alike.present
 
 
 def test_messages_without_value_are_among_them() -> None:
     alike = found(FIRST, None)
 
     assert alike is not None
-    assert not alike.side.present
+    assert not alike.present
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_what_is_known_of_their_text(text: str, bound: TextBound) -> None:
     alike = found(FIRST, FIRST.replace(b'"a"', f'"{text}"'.encode()))
 
     assert alike is not None
-    assert members_of(alike.side)["text"].physical.text is bound
+    assert members_of(alike)["text"].physical.text is bound
 
 
 def test_they_are_read_as_json_reads_them() -> None:
@@ -129,8 +129,8 @@ def test_what_a_null_does_not_tell_another_message_does() -> None:
     alike = found(None, b'{"a": null, "b": {"c": 1, "d": null}}', b'{"a": 1, "b": {"c": null, "d": "x"}}')
 
     assert alike is not None
-    assert members_of(alike.side)["a"].schema.type is Type.INT64
-    assert [one.type for one in (field.schema for field in members_of(alike.side)["b"].schema.fields)] == [
+    assert members_of(alike)["a"].schema.type is Type.INT64
+    assert [one.type for one in (field.schema for field in members_of(alike)["b"].schema.fields)] == [
         Type.INT64,
         Type.STRING,
     ]

@@ -88,7 +88,11 @@ def avro_column_writer(schema: Schema | None, found: AvroType, options: AvroOpti
 
 def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -> _Node:
     """Returns the node for values that may be null; `default`: written instead of null, or None."""
-    filled = None if default is None else _column_of_default(schema, default)
+    filled = None
+    if default is not None:
+        filled, errors, _ = to_arrow([default], schema)
+        if errors:
+            raise _NoColumns
     if found.kind != "union":
         return _Required(_inner(schema, found, options), filled)
     branch = None if is_union(schema) else branch_for(schema, found.branches, options)
@@ -97,13 +101,6 @@ def _node(schema: Schema, found: AvroType, options: AvroOptions, default: Any) -
     nothing = next((place for place, one in enumerate(found.branches) if one.kind == "null"), None)
     place = next(place for place, one in enumerate(found.branches) if one is branch)
     return _Optional(_inner(schema, branch, options), place, nothing, filled)
-
-
-def _column_of_default(schema: Schema, default: Any) -> pa.Array:
-    made, errors, _ = to_arrow([default], schema)
-    if errors:
-        raise _NoColumns
-    return made
 
 
 def _inner(schema: Schema, found: AvroType, options: AvroOptions) -> _Node:

@@ -66,10 +66,7 @@ class AvroCodec(Codec):
         return self.found.name if member is None else member.name
 
     def decode(self, payload: bytes, where: str) -> SchemaAndValue:
-        if self._reader is None:
-            self._reader = self._make_reader(where)
-            self._columns = avro_blocks(self.found, self._reader[0], self._options)
-        schema, convert = self._reader
+        schema, convert = self._made_reader(where)
         try:
             value = self._read(payload)
         except DataException:
@@ -82,19 +79,20 @@ class AvroCodec(Codec):
         return SchemaAndValue(schema, value if convert is None else convert(value))
 
     def columns(self) -> AvroBlocks | None:
-        if self._reader is None:
-            self._reader = self._make_reader("a message")
-            self._columns = avro_blocks(self.found, self._reader[0], self._options)
+        self._made_reader("a message")
         return self._columns
 
-    def _make_reader(self, where: str) -> tuple[Schema | None, Convert | None]:
+    def _made_reader(self, where: str) -> tuple[Schema | None, Convert | None]:
         """Only for reading: a schema without a Connect schema can still be used for writing."""
-        if self._unreadable is None:
+        if self._reader is None and self._unreadable is None:
             try:
                 schema = connect_schema(self.found, self._options, self.version)
-                return schema, value_reader(self.found, schema, self._options)
+                self._reader = schema, value_reader(self.found, schema, self._options)
+                self._columns = avro_blocks(self.found, schema, self._options)
             except DataException as error:
                 self._unreadable = str(error)
+        if self._reader is not None:
+            return self._reader
         raise DataException(f"{where[:1].upper()}{where[1:]} cannot be read: {self._unreadable}")
 
     def _read(self, payload: bytes) -> Any:

@@ -28,6 +28,19 @@ from penstock.pipeline.columns.layout import logical_name
 
 PRIMITIVES: Final = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 NAMED: Final = frozenset({"record", "enum", "fixed"})
+#: The Avro types for values of a Connect type, the best one first.
+KINDS: Final = {
+    **dict.fromkeys((Type.INT8, Type.INT16, Type.INT32), ("int", "long", "float", "double")),
+    Type.INT64: ("long", "int", "float", "double"),
+    Type.FLOAT32: ("float", "double"),
+    Type.FLOAT64: ("double", "float"),
+    Type.BOOLEAN: ("boolean",),
+    Type.STRING: ("string", "enum"),
+    Type.BYTES: ("bytes", "fixed"),
+    Type.ARRAY: ("array",),
+    Type.MAP: ("map", "array"),
+    Type.STRUCT: ("record",),
+}
 #: Keys of a schema that are not properties.
 _STRUCTURE: Final = frozenset(
     {"type", "name", "namespace", "doc", "fields", "items", "values", "symbols", "size", "aliases"}

@@ -266,17 +266,6 @@ def _set_name(builder: SchemaBuilder, found: AvroType) -> None:
     builder.name(name)
 
 
-_AVRO_KINDS: Final = {
-    Type.INT8: "int",
-    Type.INT16: "int",
-    Type.INT32: "int",
-    Type.INT64: "long",
-    Type.FLOAT32: "float",
-    Type.FLOAT64: "double",
-    Type.BOOLEAN: "boolean",
-    Type.STRING: "string",
-    Type.BYTES: "bytes",
-}
 _LOGICAL_TYPES: Final = {
     Decimal.LOGICAL_NAME: "decimal",
     Time.LOGICAL_NAME: "time-millis",
@@ -357,7 +346,7 @@ class _Writer:
         elif schema.type is Type.MAP:
             node = self._map(schema, space)
         else:
-            node = {"type": _AVRO_KINDS[schema.type]}
+            node = {"type": forms.KINDS[schema.type][0]}
             if logical_name(schema) == Decimal.LOGICAL_NAME:
                 node |= _decimal_properties(schema)
         node |= self._properties(schema)

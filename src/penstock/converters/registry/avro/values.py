@@ -140,21 +140,6 @@ def _read_anything(value: Any) -> Any:
     return None
 
 
-#: The Avro types for values of a Connect type, the best one first.
-_KINDS: Final = {
-    Type.INT8: ("int", "long", "float", "double"),
-    Type.INT16: ("int", "long", "float", "double"),
-    Type.INT32: ("int", "long", "float", "double"),
-    Type.INT64: ("long", "int", "float", "double"),
-    Type.FLOAT32: ("float", "double"),
-    Type.FLOAT64: ("double", "float"),
-    Type.BOOLEAN: ("boolean",),
-    Type.STRING: ("string", "enum"),
-    Type.BYTES: ("bytes", "fixed"),
-    Type.ARRAY: ("array",),
-    Type.MAP: ("map", "array"),
-    Type.STRUCT: ("record",),
-}
 #: The limit of numbers with a nearest 32-bit float.
 _BEYOND_FLOAT: Final = float.fromhex("0x1.ffffffp+127")
 
@@ -205,7 +190,7 @@ def branch_for(schema: Schema | None, branches: Sequence[AvroType], options: Avr
         return fitting[0] if fitting else None
     called = (schema.parameters or {}).get(options.enum_parameter, schema.name)
     full = None if called is None else options.full_name(called)
-    kinds = _KINDS[schema.type]
+    kinds = forms.KINDS[schema.type]
     return min(fitting, key=lambda one: (full is None or full not in (one.name, *one.aliases), kinds.index(one.kind)))
 
 
@@ -217,7 +202,7 @@ def fits(schema: Schema | None, found: AvroType, options: AvroOptions) -> bool:
         return found.items is not None and forms.is_map_entry(found.items)
     if schema.type is Type.MAP and found.kind == "map":
         return forms.has_text_keys(schema, options)
-    return found.kind in _KINDS[schema.type]
+    return found.kind in forms.KINDS[schema.type]
 
 
 def _cannot(schema: Schema | None, found: AvroType, place: str) -> DataException:
@@ -460,7 +445,8 @@ def _write_anything(value: Any, place: str) -> dict[str, Any]:
 def _plain_default(found: AvroType, value: Any) -> Any:
     """A default from the JSON of an Avro schema, for fastavro."""
     if found.kind == "union":
-        first: AvroType = _first_that_takes(found.branches, value)
+        # Null uses the null branch, any other value the first other branch.
+        first = next(one for one in found.branches if (one.kind == "null") == (value is None))
         return None if first.kind == "null" else (first.branch_name, _plain_default(first, value))
     if found.kind in ("bytes", "fixed"):
         return value.encode("latin-1")
@@ -473,8 +459,3 @@ def _plain_default(found: AvroType, value: Any) -> Any:
     if found.items is not None:
         return {key: _plain_default(found.items, one) for key, one in value.items()}
     return value
-
-
-def _first_that_takes(branches: Sequence[AvroType], value: Any) -> AvroType:
-    """Null uses the null branch, any other value the first other branch."""
-    return next(one for one in branches if (one.kind == "null") == (value is None))

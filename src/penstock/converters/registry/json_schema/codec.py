@@ -347,7 +347,7 @@ class _Comparison:
 def _rest(node: Mapping[str, Any], name: str) -> Any:
     """Returns the schema of unlisted properties."""
     for pattern, part in node.get("patternProperties", {}).items():
-        if compile_java(pattern, name="patternProperties").found_in(name):
+        if found_in(pattern, name):
             return part
     return node.get("additionalProperties", True)
 

@@ -390,7 +390,8 @@ def read_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
 
     ``references`` are the schemas that it may import, at any depth, by the names in the imports; in either form.
     """
-    texts = {**{name: one for name, one in references.items() if not _is_known(name)}, SCHEMA_FILE: text}
+    known = {name for name in known_files() if name.startswith(_KNOWN_FOLDERS)}
+    texts = {**{name: one for name, one in references.items() if name not in known}, SCHEMA_FILE: text}
     protos = {name: _deserialized(name, one) for name, one in texts.items()}
     sources = {name: texts[name] for name, proto in protos.items() if proto is None}
     files = {name: proto for name, proto in protos.items() if proto is not None}
@@ -400,10 +401,6 @@ def read_file(text: str, references: Mapping[str, str]) -> FileDescriptor:
         return fill_pool(files, [SCHEMA_FILE]).FindFileByName(SCHEMA_FILE)
     except (TypeError, KeyError) as error:
         raise DataException(f"The Protobuf schema is no file that can be used: {error}") from error
-
-
-def _is_known(name: str) -> bool:
-    return name.startswith(_KNOWN_FOLDERS) and name in known_files()
 
 
 def _deserialized(name: str, text: str) -> FileProto | None:
