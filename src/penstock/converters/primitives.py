@@ -49,7 +49,7 @@ class WriteSide(Step):
     """Writes keys or values; a key or value that is null in all records stays null."""
 
     side: SideName
-    #: What the side is then.
+    #: The side after the step.
     result: ClassVar[Side] = RAW
 
     def plan(self, shape: Shape) -> StepPlan:
