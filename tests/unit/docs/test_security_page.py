@@ -58,7 +58,7 @@ CLAIMS: Final = {
     "The address of a database": (_TEXTS, "test_the_address_of_a_database_loads_no_library"),
     "A token endpoint is": (_TEXTS, "test_a_token_endpoint_sends_the_clients_secret_nowhere_else"),
     "Settings of Spark are passed": (
-        "tests/unit/pipeline/test_driver_settings.py",
+        "tests/unit/pipeline/spark/test_driver_settings.py",
         "test_the_command_line_has_what_starts_the_jvm_and_no_more",
     ),
     "`..`, links, absolute": (_PROVIDERS, "test_no_path_leads_out_of_what_a_provider_may_read"),
