@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -41,7 +41,10 @@ from penstock.pipeline.batch.transfer import (
     rebuilt,
 )
 from penstock.pipeline.spark.jvm import brief
-from penstock.pipeline.spark.prepared_plan import Mapped
+
+if TYPE_CHECKING:
+    from penstock.pipeline.plan.jobs import SparkJobs
+
 
 _MOST_CHAINS: Final = 32
 _SETTLED_AFTER: Final = 4
@@ -214,21 +217,10 @@ def _laid_out(done: Done, live: list[ConnectRecord], rows: list[int]) -> tuple[l
 log = logging.getLogger(__name__)
 
 
-class PythonWorkers(Protocol):
-    """The part of ``SparkJobs`` that this module uses."""
-
-    @property
-    def parallelism(self) -> int:
-        """The number of rows that are processed at once."""
-        ...
-
-    def in_python_workers(self, mapped: Mapped, digest: str, rows: Sequence[bytes]) -> list[bytes]: ...
-
-
 class Spreader:
     """Runs stateless transforms for one task, in Python workers or, without, here."""
 
-    def __init__(self, workers: PythonWorkers | None, spent: Callable[[str, float], None]) -> None:
+    def __init__(self, workers: SparkJobs | None, spent: Callable[[str, float], None]) -> None:
         self._workers = workers
         self._spent = spent
         #: For each chain the pickled chain, or None if it runs here.
@@ -288,7 +280,7 @@ class Spreader:
         return live, rows
 
     # ------------------------------------------------------------------ finding out
-    def _tried(self, segment: Stateless, workers: PythonWorkers) -> StatelessWork | None:
+    def _tried(self, segment: Stateless, workers: SparkJobs) -> StatelessWork | None:
         """Returns the work for a chain, once a Python worker on each core has made it; None if they cannot."""
         try:
             work = StatelessWork(_sent(segment.chain), [os.path.abspath(place) for place in sys.path])
@@ -318,7 +310,7 @@ class Spreader:
         self,
         segment: Stateless,
         work: StatelessWork,
-        workers: PythonWorkers,
+        workers: SparkJobs,
         parts: Sequence[ShippedRecords],
         *,
         columns: bool,

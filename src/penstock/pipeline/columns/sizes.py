@@ -16,7 +16,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -224,10 +224,6 @@ def has_length(kind: pa.DataType) -> bool:
 _BLOCK: Final = 256 * 1024
 
 
-class _Compare(Protocol):
-    def __call__(self, block: np.ndarray, /, *, out: np.ndarray) -> object: ...
-
-
 def bytes_of(chunk: pa.Array) -> np.ndarray:
     """The bytes of all strings or binary values of a chunk, in a row; not copied."""
     data = chunk.buffers()[2]
@@ -262,7 +258,7 @@ def places_below(data: np.ndarray, limit: int) -> np.ndarray:
     return _places(data, partial(np.greater, limit))
 
 
-def _places(data: np.ndarray, compare: _Compare) -> np.ndarray:
+def _places(data: np.ndarray, compare: Callable[..., object]) -> np.ndarray:
     """The places of marked bytes, as integers of 32 bits where these suffice.
 
     They are in memory from Arrow, which keeps what it had back for the next batch: the C library would ask the system.
@@ -278,7 +274,7 @@ def _places(data: np.ndarray, compare: _Compare) -> np.ndarray:
     return made
 
 
-def _marked(data: np.ndarray, compare: _Compare) -> Iterator[tuple[int, np.ndarray]]:
+def _marked(data: np.ndarray, compare: Callable[..., object]) -> Iterator[tuple[int, np.ndarray]]:
     """Marks bytes, block by block, each with the place of its first byte.
 
     The marks of every block lie in the same memory, and so stay in the cache. For a whole batch they would be as large

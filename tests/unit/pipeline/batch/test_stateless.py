@@ -60,6 +60,11 @@ class Workers:
         return [mapped.answer(row) for row in rows]
 
 
+def spreader_of(workers: Workers, spent: Callable[[str, float], None]) -> Spreader:
+    double: Any = workers
+    return Spreader(double, spent)
+
+
 def segment(kind: type[Half] = Half, props: Mapping[str, object] | None = None) -> Stateless:
     made = kind()
     made.configure(props or {})
@@ -77,7 +82,7 @@ def _few_are_many(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_many_records_go_to_python_workers_and_come_back_with_their_rows() -> None:
     workers, spent, failures = Workers(), list[str](), Failures()
-    spreader, chain = Spreader(workers, lambda alias, seconds: spent.append(alias)), segment()
+    spreader, chain = spreader_of(workers, lambda alias, seconds: spent.append(alias)), segment()
     assert not spreader.takes(chain, 3)
     assert not workers.calls, "nobody was asked for so few"
     assert spreader.takes(chain, 5)
@@ -94,7 +99,7 @@ def test_many_records_go_to_python_workers_and_come_back_with_their_rows() -> No
 
 
 def test_records_of_several_parts_come_back_in_the_order_of_their_rows() -> None:
-    spreader, chain = Spreader(Workers(), lambda alias, seconds: None), segment()
+    spreader, chain = spreader_of(Workers(), lambda alias, seconds: None), segment()
     assert spreader.takes(chain, 5)
     parts = [part_of_records(records(2, 6, 10), [0, 2, 4]), part_of_records(records(4, 8), [1, 3])]
 
@@ -104,7 +109,7 @@ def test_records_of_several_parts_come_back_in_the_order_of_their_rows() -> None
 
 
 def test_records_that_can_be_columns_come_back_so_if_they_are_wanted_so() -> None:
-    spreader, chain = Spreader(Workers(), lambda alias, seconds: None), segment()
+    spreader, chain = spreader_of(Workers(), lambda alias, seconds: None), segment()
     assert spreader.takes(chain, 4)
 
     laid, left = spreader.run(chain, [part_of_records(records(2, 4, 6, 8), range(4))], Failures(), columns=True)
@@ -116,7 +121,7 @@ def test_records_that_can_be_columns_come_back_so_if_they_are_wanted_so() -> Non
 
 def test_python_workers_that_do_not_start_are_not_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     workers, chain = Workers(lambda call: OSError("no python3")), segment()
-    spreader = Spreader(workers, lambda alias, seconds: None)
+    spreader = spreader_of(workers, lambda alias, seconds: None)
 
     assert [spreader.takes(chain, 5) for _ in range(2)] == [False, False]
 
@@ -126,7 +131,7 @@ def test_python_workers_that_do_not_start_are_not_asked_again(caplog: pytest.Log
 
 
 def test_an_instance_that_cannot_be_pickled_is_made_of_its_settings(caplog: pytest.LogCaptureFixture) -> None:
-    spreader = Spreader(Workers(), lambda alias, seconds: None)
+    spreader = spreader_of(Workers(), lambda alias, seconds: None)
     unknown = segment(props={"lock": "yes"})
     unknown = Stateless(tuple(Classic(one.transformation, None, False, one.name, one.alias) for one in unknown.chain))
 
@@ -141,7 +146,7 @@ def test_an_instance_that_cannot_be_pickled_is_made_of_its_settings(caplog: pyte
 
 def test_what_cannot_be_sent_back_is_done_here() -> None:
     spent: list[str] = []
-    spreader = Spreader(Workers(), lambda alias, seconds: spent.append(alias))
+    spreader = spreader_of(Workers(), lambda alias, seconds: spent.append(alias))
     chain, failures = segment(Strange), Failures()
     assert spreader.takes(chain, 4)
 
@@ -158,7 +163,7 @@ def test_a_python_worker_that_ends_at_work_is_an_error_and_a_session_that_is_gon
     def fail(call: int) -> Exception | None:
         return {2: RuntimeError("it has crashed"), 3: SparkUnavailableException("gone")}.get(call)
 
-    spreader, chain = Spreader(Workers(fail), lambda alias, seconds: None), segment()
+    spreader, chain = spreader_of(Workers(fail), lambda alias, seconds: None), segment()
     parts = [part_of_records(records(1, 2, 3, 4), range(4))]
     assert spreader.takes(chain, 4)
 

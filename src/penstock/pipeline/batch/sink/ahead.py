@@ -70,14 +70,10 @@ class PlanAhead:
     def laid_out(self, pipeline: SinkPipeline, table: pa.Table) -> pa.Table:
         """Messages (columns as ``CONSUMED_SCHEMA``), and the plan's input as further columns."""
         found = pipeline.groups_ahead(table)
-        given = None if found is None else self._input(found, table.num_rows)
-        is_planned = given is not None
-        columns = {
-            **_messages(table),
-            _PLANNED: pa.repeat(is_planned, table.num_rows),
-            **(given or {}),
-        }
         rows = table.num_rows
+        given = None if found is None else self._input(found, rows)
+        columns: dict[str, Any] = {_MESSAGE + one.name: table.column(one.name) for one in CONSUMED_SCHEMA}
+        columns |= {_PLANNED: pa.repeat(given is not None, rows), **(given or {})}
         return pa.table(
             [columns[one.name] if one.name in columns else pa.nulls(rows, one.type) for one in self.schema],
             schema=self.schema,
@@ -160,10 +156,6 @@ def projected(rows: DataFrame, ahead: PlanAhead, plan: Plan) -> DataFrame:
     kept: list[Column | str] = [F.col(one) for one in ahead.schema.names if one.startswith(_MESSAGE)]
     kept += [F.col(_PLANNED), *(F.col(name).alias(_GIVEN + name) for name in sorted(unchanged))]
     return rows.select(*kept, *final)
-
-
-def _messages(table: pa.Table) -> dict[str, Any]:
-    return {_MESSAGE + one.name: table.column(one.name) for one in CONSUMED_SCHEMA}
 
 
 def _input_columns(
