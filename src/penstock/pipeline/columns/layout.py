@@ -107,7 +107,7 @@ HEADERS_SPARK: Final = T.ArrayType(
     T.StructType().add("key", T.StringType()).add("schema", T.IntegerType()).add("value", T.VariantType())
 )
 
-_ARROW_SCALARS: Final[dict[Type, pa.DataType]] = {
+ARROW_SCALARS: Final[dict[Type, pa.DataType]] = {
     Type.INT8: pa.int8(),
     Type.INT16: pa.int16(),
     Type.INT32: pa.int32(),
@@ -219,7 +219,7 @@ def arrow_type(schema: Schema | None, physical: Layout | None = None) -> pa.Data
             pairs = zip(schema.fields, layout.children, strict=True)
             return pa.struct([pa.field(field.name, arrow_type(field.schema, child)) for field, child in pairs])
         case _:
-            return _ARROW_SCALARS[schema.type]
+            return ARROW_SCALARS[schema.type]
 
 
 @lru_cache(maxsize=_MAX_SCHEMAS)

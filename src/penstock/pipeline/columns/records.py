@@ -138,12 +138,8 @@ def _build(values: Sequence[object], schema: Schema | None) -> tuple[pa.Array, L
 
 
 _PLAIN_CLASSES: Final[dict[Type, frozenset[type]]] = {
-    Type.INT8: frozenset((int, NONE_CLASS)),
-    Type.INT16: frozenset((int, NONE_CLASS)),
-    Type.INT32: frozenset((int, NONE_CLASS)),
-    Type.INT64: frozenset((int, NONE_CLASS)),
-    Type.FLOAT32: frozenset((float, NONE_CLASS)),
-    Type.FLOAT64: frozenset((float, NONE_CLASS)),
+    **dict.fromkeys((Type.INT8, Type.INT16, Type.INT32, Type.INT64), frozenset((int, NONE_CLASS))),
+    **dict.fromkeys((Type.FLOAT32, Type.FLOAT64), frozenset((float, NONE_CLASS))),
     Type.BOOLEAN: frozenset((bool, NONE_CLASS)),
 }
 _STRINGS: Final = frozenset((str, NONE_CLASS))

@@ -18,7 +18,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.data import Field, Schema, Type
-from penstock.pipeline.columns.layout import SCALAR, Layout, LayoutKind, arrow_type
+from penstock.pipeline.columns.layout import ARROW_SCALARS, SCALAR, Layout, LayoutKind, arrow_type
 from penstock.pipeline.columns.variant import TAGS, sort_keys
 from penstock.pipeline.plan.step import Side
 
@@ -38,12 +38,6 @@ KINDS: Final[Mapping[type, Type]] = {
     int: Type.INT64,
     float: Type.FLOAT64,
     bool: Type.BOOLEAN,
-}
-_ARROW: Final[Mapping[Type, pa.DataType]] = {
-    Type.STRING: pa.string(),
-    Type.INT64: pa.int64(),
-    Type.FLOAT64: pa.float64(),
-    Type.BOOLEAN: pa.bool_(),
 }
 _known: dict[Schema, None] = {}
 
@@ -155,13 +149,13 @@ def _array(values: Sequence[object], expected: Schema | None) -> tuple[ValueDesc
     if kinds == {dict}:
         return _struct(values, expected)  # type: ignore[arg-type]
     kinds.discard(type(None))
-    if not kinds and expected is not None and expected.type in _ARROW:
-        return ValueDescription.of(expected.type), pa.nulls(len(values), _ARROW[expected.type])
+    if not kinds and expected is not None and expected.type in KINDS.values():
+        return ValueDescription.of(expected.type), pa.nulls(len(values), ARROW_SCALARS[expected.type])
     known = KINDS.get(kinds.pop()) if len(kinds) == 1 else None
     if known is None:
         return None
     try:
-        return ValueDescription.of(known), pa.array(values, _ARROW[known])
+        return ValueDescription.of(known), pa.array(values, ARROW_SCALARS[known])
     except (pa.ArrowException, UnicodeEncodeError, OverflowError):
         return None  # an integer of more than 64 bits, a lone surrogate
 
