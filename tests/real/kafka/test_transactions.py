@@ -38,7 +38,6 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.producer.column_producer import ColumnProducer
 from penstock.kafka.producer.partitioner import murmur2
 from penstock.kafka.producer.transaction import failed, fence_producers
 from penstock.kafka.producer.transactional import TransactionalProducer
@@ -48,6 +47,8 @@ from penstock.kafka.settings.producer import ColumnSettings
 pytestmark = [pytest.mark.broker, pytest.mark.slow]
 
 WAIT_S = 60.0
+#: How many transactions are timed.
+SMALL = 50
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 SECURED = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -480,12 +481,13 @@ def test_an_older_coordinator_is_got_along_with(tmp_path: Path, monkeypatch: pyt
         assert values(own, topics[0]) == numbers(0, ROWS)
 
 
-# ------------------------------------------------------------------------------------------------------------- costs
-def test_what_transactions_cost(broker: EmbeddedBroker, topics: tuple[str, str]) -> None:
+def test_small_transactions_take_less_than_a_quarter_of_a_second(
+    broker: EmbeddedBroker, topics: tuple[str, str]
+) -> None:
     made = producer(broker.bootstrap_servers, "costs")
     took = []
     try:
-        for number in range(500):
+        for number in range(SMALL):
             began = time.perf_counter()
             made.send(produce_batch([str(number)], [topics[0]]), Ignored())
             made.send_offsets_entries(topics[1], [(b"costs", str(number).encode())])
@@ -493,28 +495,5 @@ def test_what_transactions_cost(broker: EmbeddedBroker, topics: tuple[str, str])
             took.append(time.perf_counter() - began)
     finally:
         made.close(0)
-    assert len(values(broker, topics[0])) == 500
-
-    batch = produce_batch(["x" * 100] * 50_000, [topics[0]] * 50_000)
-    client = producer_settings({"bootstrap.servers": broker.bootstrap_servers}, {}, client_id="plain")
-    plain = ColumnProducer(ColumnSettings.of(client), name="plain")
-    spent = {}
-    for name, one in (("plain", plain), ("transactional", producer(broker.bootstrap_servers, "bulk"))):
-        try:
-            for number in range(12):
-                if number == 2:
-                    one.wait_delivered(WAIT_S)
-                    before = time.process_time()
-                one.send(batch, Ignored())
-                if one is not plain:
-                    one.commit(WAIT_S)  # type: ignore[attr-defined]
-            assert one.wait_delivered(WAIT_S)
-            spent[name] = (time.process_time() - before) / 500_000 * 1e6
-        finally:
-            one.close(0)
-    took.sort()
-    print(
-        f"\n500 small transactions: p50 {took[250] * 1000:.1f} ms, p90 {took[450] * 1000:.1f} ms; CPU a record: "
-        f"plain {spent['plain']:.2f} us, in transactions of 50,000 {spent['transactional']:.2f} us"
-    )
-    assert took[250] < 0.25
+    assert len(values(broker, topics[0])) == SMALL
+    assert sorted(took)[SMALL // 2] < 0.25
