@@ -322,8 +322,11 @@ def stage_with_worker(tutorial: Page, folder: Path) -> Iterator[tuple[Stage, lis
         **{str(port): str(free_port()) for port in (7077, 7078, 7079)},
         # The web interface of the page about HTTP.
         "8089": str(free_port()),
-        # Workers of single pages start Spark with the first batch.
-        "exec connect-distributed ": f"exec {on_demand} penstock.cli.worker.distributed ",
+        # Workers whose page does not wait for Spark start it with the first batch.
+        **{
+            f"connect-distributed worker-{number}": f"{on_demand} penstock.cli.worker.distributed worker-{number}"
+            for number in (2, 3)
+        },
         "connect-standalone secured": f"{on_demand} penstock.cli.worker.standalone secured",
         # Starts Spark sooner; nobody has to see it.
         "bootstrap.servers=localhost": "\n".join(f"{key}={text}" for key, text in QUICK_START.items())
