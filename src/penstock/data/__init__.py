@@ -4,7 +4,7 @@ Import from here: ``from penstock.data import SchemaBuilder, Struct``. It needs 
 
 - ``Schema``, made with ``SchemaBuilder`` (``schema``); ``Struct`` (``structs``): a value with fields.
 - ``Decimal``, ``Date``, ``Time``, ``Timestamp`` (``logical``): typed values stored as a primitive; ``FarDate``,
-  ``FarTime``, ``FarTimestamp`` (``far_moments``): values beyond the range of Python's classes.
+  ``FarTime``, ``FarTimestamp`` next to them: values beyond the range of Python's classes.
 - ``ConnectHeaders``, ``Header`` (``headers``).
 - ``validate_value`` (``structs``): checks a value against a schema.
 - ``Values``, ``SchemaProjector`` (``conversions``): convert a value to another type, and to another schema.
@@ -15,9 +15,18 @@ it.
 """
 
 from penstock.data.conversions import SchemaProjector, Values, value_text
-from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.headers import ConnectHeaders, Header
-from penstock.data.logical import LOGICAL_NAMES, Date, Decimal, Time, Timestamp
+from penstock.data.logical import (
+    LOGICAL_NAMES,
+    Date,
+    Decimal,
+    FarDate,
+    FarMoment,
+    FarTime,
+    FarTimestamp,
+    Time,
+    Timestamp,
+)
 from penstock.data.parser import infer_schema, parse_string
 from penstock.data.schema import (
     BOOLEAN_SCHEMA,

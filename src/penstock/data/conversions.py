@@ -11,8 +11,7 @@ import math
 from datetime import date, datetime, time
 from typing import Any, Final, cast
 
-from penstock.data.far_moments import FarDate, FarMoment, FarTime, FarTimestamp
-from penstock.data.logical import Date, Decimal, Time, Timestamp
+from penstock.data.logical import Date, Decimal, FarDate, FarMoment, FarTime, FarTimestamp, Time, Timestamp
 from penstock.data.parser import infer_schema, parse_decimal, parse_string
 from penstock.data.schema import Schema, SchemaAndValue, Type
 from penstock.data.structs import Struct

@@ -13,7 +13,7 @@ Connect's range is wider than Python's. A value outside Python's range is a ``Fa
 ``FarTimestamp``: the stored number as an int whose class names the type when there is no schema. With a schema a plain
 int is also accepted.
 
-Owning thread: none; pure functions.
+Owning thread: none; pure functions and immutable values.
 """
 
 from __future__ import annotations
@@ -22,9 +22,66 @@ import decimal
 from datetime import UTC, date, datetime, time, timedelta
 from typing import ClassVar, Final
 
-from penstock.data.far_moments import MILLIS_PER_DAY, FarDate, FarMoment, FarTime, FarTimestamp
 from penstock.data.schema import Schema, SchemaBuilder
 from penstock.errors import DataException
+
+MILLIS_PER_DAY: Final = 86_400_000
+
+
+class FarMoment(int):
+    """A date, time or timestamp outside Python's range: the stored number, as an int with a type.
+
+    Source: Penstock's own; Java uses java.util.Date for all.
+    """
+
+    __slots__ = ()
+
+    @property
+    def millis(self) -> int:
+        """Milliseconds since 1970, or of the day."""
+        return int(self)
+
+    def __str__(self) -> str:
+        return int.__repr__(self)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({int(self)})"
+
+
+class FarDate(FarMoment):
+    """A Date outside the years 1 to 9999: days since 1970-01-01.
+
+    >>> FarDate(2_932_897), FarDate(2_932_897) == 2_932_897
+    (FarDate(2932897), True)
+
+    Source: Penstock's own; in Java a java.util.Date.
+    """
+
+    __slots__ = ()
+
+    @property
+    def millis(self) -> int:
+        """See ``FarMoment``."""
+        return int(self) * MILLIS_PER_DAY
+
+
+class FarTime(FarMoment):
+    """A Time, in milliseconds, that Python cannot represent. The only valid one is 24:00, the end of the day.
+
+    Source: Penstock's own; in Java a java.util.Date.
+    """
+
+    __slots__ = ()
+
+
+class FarTimestamp(FarMoment):
+    """A Timestamp outside the years 1 to 9999: milliseconds since 1970-01-01T00:00Z.
+
+    Source: Penstock's own; in Java a java.util.Date.
+    """
+
+    __slots__ = ()
+
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY: Final = _EPOCH.toordinal()

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from datetime import date, datetime, time
 from typing import Any, Final
 
-from penstock.data.far_moments import FarMoment
-from penstock.data.logical import Date, Decimal, Time, Timestamp
+from penstock.data.logical import Date, Decimal, FarMoment, Time, Timestamp
 from penstock.data.schema import (
     BOOLEAN_SCHEMA,
     BYTES_SCHEMA,

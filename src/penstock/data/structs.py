@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import date, datetime, time
 from typing import Any, Final, cast
 
-from penstock.data.far_moments import FarDate, FarTime, FarTimestamp
+from penstock.data.logical import Date, Decimal, FarDate, FarTime, FarTimestamp, Time, Timestamp
 from penstock.data.schema import Field, Schema, Type
 from penstock.data.text import to_java_text
 from penstock.errors import DataException
@@ -32,13 +32,11 @@ _CLASSES: Final[dict[Type, tuple[type, ...]]] = {
 }
 
 _LOGICAL: Final[dict[str, Callable[[object], bool]]] = {
-    "org.apache.kafka.connect.data.Decimal": lambda value: isinstance(value, decimal.Decimal),
+    Decimal.LOGICAL_NAME: lambda value: isinstance(value, decimal.Decimal),
     # An int is the raw number of days or milliseconds, for values that datetime cannot hold.
-    "org.apache.kafka.connect.data.Date": lambda value: isinstance(value, date) or type(value) in (int, FarDate),
-    "org.apache.kafka.connect.data.Time": lambda value: isinstance(value, time) or type(value) in (int, FarTime),
-    "org.apache.kafka.connect.data.Timestamp": lambda value: (
-        isinstance(value, datetime) or type(value) in (int, FarTimestamp)
-    ),
+    Date.LOGICAL_NAME: lambda value: isinstance(value, date) or type(value) in (int, FarDate),
+    Time.LOGICAL_NAME: lambda value: isinstance(value, time) or type(value) in (int, FarTime),
+    Timestamp.LOGICAL_NAME: lambda value: isinstance(value, datetime) or type(value) in (int, FarTimestamp),
 }
 
 

@@ -23,7 +23,7 @@ from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from penstock.data.far_moments import FarMoment
+from penstock.data.logical import Date, FarMoment, Time, Timestamp
 from penstock.data.schema import Schema, Type
 
 if TYPE_CHECKING:
@@ -391,13 +391,9 @@ def _field_texts(value: Struct) -> Iterator[str]:
 
 def _temporal_text(value: int, schema: Schema) -> str:
     """A raw number of days or milliseconds, printed as its java.util.Date."""
-    match schema.name:
-        case "org.apache.kafka.connect.data.Date":
-            return java_date(value * MILLIS_PER_DAY)
-        case "org.apache.kafka.connect.data.Time" | "org.apache.kafka.connect.data.Timestamp":
-            return java_date(value)
-        case _:
-            return str(int(value))
+    if schema.name == Date.LOGICAL_NAME:
+        return java_date(value * MILLIS_PER_DAY)
+    return java_date(value) if schema.name in (Time.LOGICAL_NAME, Timestamp.LOGICAL_NAME) else str(int(value))
 
 
 def _date_text(value: datetime | date | time) -> str:
