@@ -16,6 +16,7 @@ import confluent_kafka as ck
 
 from penstock.kafka.admin import TopicAdmin
 from penstock.kafka.settings.client import CLIENT_LOG
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.kafka.topic_log.internal_topics import (
     InternalTopic,
     Kind,
@@ -26,7 +27,6 @@ from penstock.kafka.topic_log.internal_topics import (
     status_log,
 )
 from penstock.kafka.topic_log.log import TopicLog
-from penstock.kafka.topic_log.reader import LogRecord
 
 
 class Recorder:

@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from penstock.errors import KafkaException, KafkaRetriableException, ProducerFencedException
 from penstock.kafka.producer.partitioner import murmur2
-from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.clients import LogRecord
 
 
 class MemoryTopic:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Final
 
 from penstock.errors import KafkaException, ProducerFencedException
-from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.stores.interface import RecordLog
 
 NewLog = Callable[[], RecordLog]

@@ -5,8 +5,8 @@
 - ``topic_log``: internal topics as logs. ``group``: the membership of a worker in its group.
 - ``admin``: topics and consumer groups. ``open_transactions``: transactions of other clients that hide records.
 - ``settings``: Java's client settings as those of the client in use.
-- ``network``: connections to brokers, with encryption and login. ``protocol``: requests and responses as bytes.
-  ``cluster_view``: brokers, topics and error codes.
+- ``network``: connections to brokers, with encryption and login. ``protocol``: requests and responses as bytes, error
+  codes.
 
 Consumers and admin clients are librdkafka's, through confluent-kafka. ``penstock.worker`` gives records and offsets
 their meaning, ``penstock.stores`` internal topics.

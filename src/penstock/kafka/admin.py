@@ -27,7 +27,6 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 
 from penstock.api import OffsetAndMetadata, TopicPartition
 from penstock.errors import AlreadyExistsException, ConnectException, KafkaException, KafkaRetriableException
-from penstock.kafka.cluster_view import topic_name_fault
 from penstock.kafka.network.connections import Conversation
 from penstock.kafka.protocol import (
     FIND_COORDINATOR,
@@ -38,6 +37,7 @@ from penstock.kafka.protocol import (
     find_coordinator_response,
     find_group_coordinator_request,
     request,
+    topic_name_fault,
 )
 from penstock.kafka.settings.client import CLIENT_LOG, ClientSettings
 from penstock.kafka.settings.producer import own_connections

@@ -28,7 +28,6 @@ from enum import Enum, auto
 from typing import Final, NamedTuple
 
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.cluster_view import error_of
 from penstock.kafka.network.connections import Conversation
 from penstock.kafka.protocol import (
     DESCRIBE_PRODUCERS,
@@ -43,6 +42,7 @@ from penstock.kafka.protocol import (
     UnsupportedVersionException,
     by_place,
     by_topic,
+    error_of,
     find_coordinator_request,
     find_coordinator_response,
     metadata_request,

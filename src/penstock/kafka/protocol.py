@@ -1,20 +1,23 @@
-"""Kafka's protocol as bytes: requests of the worker's own clients, and the brokers' responses. Pure functions.
+"""Kafka's protocol as bytes, and the meaning of its error codes. Pure functions.
 
-``request`` encodes the fields of a request, which ``framed`` completes; ``response`` reads the fields of a response.
-A string of more than 32,767 bytes raises ``ValueError``. A response that is truncated, or violates the protocol,
-raises ``MalformedResponse``.
+``request`` encodes the fields of a request, which ``framed`` completes; ``response`` reads the fields of a response. A
+string of more than 32,767 bytes raises ``ValueError``. A response that is truncated, or violates the protocol, raises
+``MalformedResponse``.
 
-Source: Kafka protocol guide, "Protocol Primitive Types", "Common Request and Response Structure" and "The Messages";
-KIP-467 (errors of single records), KIP-152 (logins), KIP-98 and KIP-360 (transactions), KIP-482 (compact strings).
+Source: Kafka protocol guide, "Protocol Primitive Types", "Common Request and Response Structure", "The Messages" and
+"Error Codes"; KIP-467 (errors of single records), KIP-152 (logins), KIP-98 and KIP-360 (transactions), KIP-482 (compact
+strings).
 """
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cache
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from penstock.errors import KafkaException
@@ -483,3 +486,168 @@ def produce_response(payload: memoryview) -> Sequence[PartitionAnswer]:
         for name, partitions in topics
         for index, code, offset, time, _, errors, message in partitions
     ]
+
+
+_INVALID_TOPIC: Final = 17
+_LONGEST_NAME: Final = 249
+_TOPIC_NAME: Final = re.compile(rf"[a-zA-Z0-9._-]{{1,{_LONGEST_NAME}}}")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorKind:
+    """An error of the protocol.
+
+    Attributes:
+        retriable: True if the same request may succeed later, as Java's class hierarchy says.
+    """
+
+    code: int
+    name: str
+    java_name: str
+    retriable: bool
+    text: str
+
+    def saying(self, text: str | None) -> ErrorKind:
+        return replace(self, text=text) if text else self
+
+    def about(self, topic: str) -> ErrorKind:
+        if self is not ERRORS.get(_INVALID_TOPIC):
+            return self
+        return self.saying(
+            topic_name_fault(topic) or f"The topic {topic} is one of Kafka's own: nobody may write to it"
+        )
+
+
+def topic_name_fault(topic: str) -> str | None:
+    """Returns the reason why a text is no name of a topic, or None if it is one.
+
+    >>> topic_name_fault("a-1")
+    """
+    if _TOPIC_NAME.fullmatch(topic) and topic.strip("."):
+        return None
+    return (
+        f"{topic[:_LONGEST_NAME]!r} is no name of a topic: it has 1 to {_LONGEST_NAME} letters (a to z), digits, "
+        "'.', '_' and '-', and is not '.' or '..'"
+    )
+
+
+#: Source: Kafka protocol guide, "Error Codes". Retriable errors extend Java's RetriableException.
+_ROWS: Final = (
+    (-1, "UNKNOWN_SERVER_ERROR", "UnknownServerException", False, "The broker failed; its log says why"),
+    (2, "CORRUPT_MESSAGE", "CorruptRecordException", True,
+     "The batch arrived damaged, or holds a record that the topic does not take, as one without key if compacted"),
+    (3, "UNKNOWN_TOPIC_OR_PARTITION", "UnknownTopicOrPartitionException", True,
+     "The broker does not have this topic or partition"),
+    (5, "LEADER_NOT_AVAILABLE", "LeaderNotAvailableException", True, "The partition has no leader at the moment"),
+    (6, "NOT_LEADER_OR_FOLLOWER", "NotLeaderOrFollowerException", True, "Another broker leads the partition by now"),
+    (7, "REQUEST_TIMED_OUT", "TimeoutException", True, "The replicas did not get the records in time"),
+    (8, "BROKER_NOT_AVAILABLE", "BrokerNotAvailableException", False, "A broker that is needed is not there"),
+    (9, "REPLICA_NOT_AVAILABLE", "ReplicaNotAvailableException", True, "A replica of the partition is not there"),
+    (10, "MESSAGE_TOO_LARGE", "RecordTooLargeException", False,
+     "The batch is larger than max.message.bytes of the topic, or message.max.bytes of the broker"),
+    (13, "NETWORK_EXCEPTION", "NetworkException", True, "The broker lost a connection that it needed"),
+    (14, "COORDINATOR_LOAD_IN_PROGRESS", "CoordinatorLoadInProgressException", True,
+     "The broker is not ready yet to give out producer ids"),
+    (15, "COORDINATOR_NOT_AVAILABLE", "CoordinatorNotAvailableException", True,
+     "The broker that gives out producer ids is not there"),
+    (16, "NOT_COORDINATOR", "NotCoordinatorException", True, "Another broker coordinates this producer"),
+    (17, "INVALID_TOPIC_EXCEPTION", "InvalidTopicException", False,
+     "The topic has a name that no producer may write to"),
+    (18, "RECORD_LIST_TOO_LARGE", "RecordBatchTooLargeException", False,
+     "The batch is larger than segment.bytes of the topic"),
+    (19, "NOT_ENOUGH_REPLICAS", "NotEnoughReplicasException", True,
+     "Fewer replicas than min.insync.replicas are in sync; nothing was stored"),
+    (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND", "NotEnoughReplicasAfterAppendException", True,
+     "The leader has the records, but fewer replicas than min.insync.replicas do"),
+    (21, "INVALID_REQUIRED_ACKS", "InvalidRequiredAcksException", False, "The broker does not know this value of acks"),
+    (29, "TOPIC_AUTHORIZATION_FAILED", "TopicAuthorizationException", False, "The user may not write to the topic"),
+    (31, "CLUSTER_AUTHORIZATION_FAILED", "ClusterAuthorizationException", False,
+     "The user may not write idempotently to this cluster"),
+    (32, "INVALID_TIMESTAMP", "InvalidTimestampException", False,
+     "A timestamp is further from the broker's time than the topic allows"),
+    (33, "UNSUPPORTED_SASL_MECHANISM", "UnsupportedSaslMechanismException", False,
+     "The broker does not do this kind of authentication"),
+    (34, "ILLEGAL_SASL_STATE", "IllegalSaslStateException", False, "The broker wants the client to authenticate first"),
+    (35, "UNSUPPORTED_VERSION", "UnsupportedVersionException", False,
+     "The broker does not know this version of the request"),
+    (36, "TOPIC_ALREADY_EXISTS", "TopicExistsException", False, "The topic was being created already"),
+    (37, "INVALID_PARTITIONS", "InvalidPartitionsException", False,
+     "The topic cannot be created with the broker's num.partitions"),
+    (38, "INVALID_REPLICATION_FACTOR", "InvalidReplicationFactorException", False,
+     "The topic cannot be created: there are fewer brokers than default.replication.factor"),
+    (40, "INVALID_CONFIG", "InvalidConfigurationException", False, "The topic cannot be created with these settings"),
+    (41, "NOT_CONTROLLER", "NotControllerException", True, "Another broker is the controller by now"),
+    (42, "INVALID_REQUEST", "InvalidRequestException", False, "The broker takes the request for malformed"),
+    (43, "UNSUPPORTED_FOR_MESSAGE_FORMAT", "UnsupportedForMessageFormatException", False,
+     "The topic keeps an old message format, which cannot hold these records"),
+    (44, "POLICY_VIOLATION", "PolicyViolationException", False, "A policy of the broker does not allow it"),
+    (45, "OUT_OF_ORDER_SEQUENCE_NUMBER", "OutOfOrderSequenceException", False,
+     "Batches of this producer are missing in front of this one"),
+    (46, "DUPLICATE_SEQUENCE_NUMBER", "DuplicateSequenceException", False,
+     "The batch is stored already, too long ago to tell where"),
+    (47, "INVALID_PRODUCER_EPOCH", "InvalidProducerEpochException", False,
+     "A later epoch of this producer has written already"),
+    (48, "INVALID_TXN_STATE", "InvalidTxnStateException", False, "There is no transaction that this could belong to"),
+    (49, "INVALID_PRODUCER_ID_MAPPING", "InvalidPidMappingException", False,
+     "The producer id is not that of the transactional id"),
+    (50, "INVALID_TRANSACTION_TIMEOUT", "InvalidTxnTimeoutException", False,
+     "The transaction timeout is above transaction.max.timeout.ms of the broker"),
+    (51, "CONCURRENT_TRANSACTIONS", "ConcurrentTransactionsException", True,
+     "Another operation of the same producer is in progress"),
+    (53, "TRANSACTIONAL_ID_AUTHORIZATION_FAILED", "TransactionalIdAuthorizationException", False,
+     "The user may not use this transactional id"),
+    (55, "OPERATION_NOT_ATTEMPTED", "OperationNotAttemptedException", False,
+     "Nothing was tried because of another partition"),
+    (56, "KAFKA_STORAGE_ERROR", "KafkaStorageException", True, "The broker cannot use the disk of the partition"),
+    (58, "SASL_AUTHENTICATION_FAILED", "SaslAuthenticationException", False, "The broker does not accept the user"),
+    (59, "UNKNOWN_PRODUCER_ID", "UnknownProducerIdException", False,
+     "The broker has forgotten this producer, all of whose records have expired"),
+    (60, "REASSIGNMENT_IN_PROGRESS", "ReassignmentInProgressException", False,
+     "The partition is being moved to other brokers"),
+    (72, "LISTENER_NOT_FOUND", "ListenerNotFoundException", True,
+     "The leader has no listener of the kind that the client is connected to"),
+    (74, "FENCED_LEADER_EPOCH", "FencedLeaderEpochException", True, "The partition has a newer leader"),
+    (75, "UNKNOWN_LEADER_EPOCH", "UnknownLeaderEpochException", True,
+     "The broker has not heard yet of the partition's newest leader"),
+    (76, "UNSUPPORTED_COMPRESSION_TYPE", "UnsupportedCompressionTypeException", False,
+     "The broker does not know this compression in this version of the request"),
+    (78, "OFFSET_NOT_AVAILABLE", "OffsetNotAvailableException", True, "The partition's new leader is not ready yet"),
+    (87, "INVALID_RECORD", "InvalidRecordException", False, "The topic does not take a record of this kind"),
+    (89, "THROTTLING_QUOTA_EXCEEDED", "ThrottlingQuotaExceededException", True,
+     "The user has asked for more than its quota"),
+    (90, "PRODUCER_FENCED", "ProducerFencedException", False, "Another producer has taken the transactional id"),
+    (97, "PRINCIPAL_DESERIALIZATION_FAILURE", "PrincipalDeserializationException", False,
+     "The controller cannot read who the user is"),
+    (100, "UNKNOWN_TOPIC_ID", "UnknownTopicIdException", True, "The broker does not have a topic of this id"),
+    (103, "INCONSISTENT_TOPIC_ID", "InconsistentTopicIdException", True, "The topic was deleted and created again"),
+    (120, "TRANSACTION_ABORTABLE", "TransactionAbortableException", False,
+     "The transaction cannot be committed any more"),
+)  # fmt: skip
+
+#: The errors in responses to a producer, by code.
+ERRORS: Final[Mapping[int, ErrorKind]] = MappingProxyType({row[0]: ErrorKind(*row) for row in _ROWS})
+
+
+#: The broker does not know the producer id (any more), or knows a newer epoch of it.
+ID_GONE: Final = frozenset({47, 49, 59, 90})
+#: A broker's errors for a whole batch because of some of its records: too large, or invalid.
+BLAMES_SOME: Final = frozenset({10, 18, 32, 87})
+#: After these errors a batch is certainly not stored; after other retriable errors it may be.
+NOT_STORED: Final = frozenset({2, 3, 5, 6, 9, 19, 72, 74, 75, 78, 89, 100, 103})
+#: After these errors the leader may have changed.
+LEADER_IN_DOUBT: Final = frozenset({3, 5, 6, 9, 13, 56, 72, 74, 75, 100})
+
+
+def error_of(code: int) -> ErrorKind:
+    """Returns the meaning of an error code. An unlisted code counts as an unexpected error of the broker, as in Java.
+
+    >>> error_of(6).name, error_of(6).retriable
+    ('NOT_LEADER_OR_FOLLOWER', True)
+    >>> error_of(4711).name, error_of(4711).text
+    ('UNKNOWN_SERVER_ERROR', 'The broker answered with error 4711, which is not known here')
+    """
+    if (found := ERRORS.get(code)) is not None:
+        return found
+    unknown = ERRORS[-1]
+    text = f"The broker answered with error {code}, which is not known here"
+    return ErrorKind(code, unknown.name, unknown.java_name, unknown.retriable, text)

@@ -39,7 +39,7 @@ from penstock.stores.interface import ConfigListener, RecordLog
 from penstock.stores.offset_file import lock_path_of, locked, replace_file
 
 if TYPE_CHECKING:
-    from penstock.kafka.topic_log.reader import LogRecord
+    from penstock.kafka.topic_log.clients import LogRecord
 
 
 class ConfigTopicStore:

@@ -18,7 +18,7 @@ from penstock.model.cluster_config import Change, ClusterConfig, Entry
 
 if TYPE_CHECKING:
     # Imports the Kafka client, which a standalone worker need not load.
-    from penstock.kafka.topic_log.reader import LogRecord
+    from penstock.kafka.topic_log.clients import LogRecord
 
 ConfigListener: TypeAlias = Callable[[ClusterConfig, Sequence[Change]], None]
 

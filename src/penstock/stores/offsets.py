@@ -34,7 +34,7 @@ from penstock.telemetry import waiting_for
 from penstock.telemetry.logs import SeldomLog
 
 if TYPE_CHECKING:
-    from penstock.kafka.topic_log.reader import LogRecord
+    from penstock.kafka.topic_log.clients import LogRecord
 
 logger = logging.getLogger(__name__)
 

@@ -25,7 +25,7 @@ from penstock.model import ConnectorStatus, ConnectorTaskId, State, TaskStatus
 from penstock.stores.interface import RecordLog
 
 if TYPE_CHECKING:
-    from penstock.kafka.topic_log.reader import LogRecord
+    from penstock.kafka.topic_log.clients import LogRecord
 
 
 class LocalStatusStore:

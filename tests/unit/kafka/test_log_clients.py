@@ -30,9 +30,8 @@ from penstock.errors import (
 )
 from penstock.kafka.protocol import Api
 from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.clients import LogPositions, LogReader, LogRecord, LogWriter, TransactionalWriter
 from penstock.kafka.topic_log.internal_topics import LogSettings, config_log
-from penstock.kafka.topic_log.reader import LogPositions, LogReader, LogRecord
-from penstock.kafka.topic_log.writer import LogWriter, TransactionalWriter
 
 E = ck.KafkaError
 TOPIC_NOT_ALLOWED = 29

@@ -18,7 +18,7 @@ from penstock.errors import (
     KafkaRetriableException,
     OffsetStoreException,
 )
-from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.stores.interface import OffsetStore
 from penstock.stores.offsets import (
     MemoryOffsetStore,

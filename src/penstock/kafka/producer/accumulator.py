@@ -25,10 +25,9 @@ from typing import Final, Generic, Protocol, TypeVar
 
 from confluent_kafka import KafkaError
 
-from penstock.kafka.cluster_view import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, error_of
 from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.transaction import Transaction
-from penstock.kafka.protocol import PartitionAnswer
+from penstock.kafka.protocol import BLAMES_SOME, ID_GONE, NOT_STORED, ErrorKind, PartitionAnswer, error_of
 from penstock.kafka.settings.producer import ColumnSettings, backoff
 
 #: The number of batches of one producer and partition that a broker remembers by their numbers.

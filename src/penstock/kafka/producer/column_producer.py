@@ -29,7 +29,6 @@ import pyarrow.compute as pc
 from confluent_kafka import KafkaError
 
 from penstock.errors import KafkaException, KafkaRetriableException
-from penstock.kafka.cluster_view import ErrorKind, error_of
 from penstock.kafka.producer.in_flight import (
     FailedDelivery,
     PartitionBatch,
@@ -42,6 +41,7 @@ from penstock.kafka.producer.in_flight import (
 from penstock.kafka.producer.partitioner import Partitioner
 from penstock.kafka.producer.record_batches import EncodedBatch, encode, joined
 from penstock.kafka.producer.sender import Sender
+from penstock.kafka.protocol import ErrorKind, error_of
 from penstock.kafka.settings.producer import ColumnSettings
 from penstock.pipeline.batch.batches import ProduceBatch
 from penstock.telemetry import log_context, waiting_for

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from penstock.api import RecordMetadata
 from penstock.errors import KafkaException
-from penstock.kafka.cluster_view import ErrorKind
 from penstock.kafka.producer.record_batches import EncodedBatch
+from penstock.kafka.protocol import ErrorKind
 from penstock.pipeline.batch.batches import ProduceBatch
 
 

@@ -1,11 +1,12 @@
-"""Sends the record batches of a ``ColumnProducer``: the loop of the producer's thread.
+"""Sends the record batches of a ``ColumnProducer``: the loop of the producer's thread, and its view of the cluster.
 
 A request carries the next record batch of each topic partition that its broker leads. Up to five requests to a broker
 are in flight; sequence numbers keep their order and make retries safe (``PartitionQueue``).
 
-Thread: the producer's own; only ``wake``, ``trouble`` and ``failure`` may be used from any thread.
+Thread: the producer's own; only ``wake``, ``trouble`` and ``failure`` may be used from any thread. The producer's lock
+guards the view: the thread that sends reads ``partitions`` and ``fault`` under it.
 
-Source: Sender and TransactionManager of Kafka's producer; KIP-98, KIP-360.
+Source: Sender, Metadata and TransactionManager of Kafka's producer; KIP-98, KIP-360, KIP-361.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from confluent_kafka import KafkaError
 
 from penstock.errors import SaslAuthenticationException, SslAuthenticationException
-from penstock.kafka.cluster_view import LEADER_IN_DOUBT, ClusterView, ErrorKind, error_of
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.producer.accumulator import Owner, ProducerId, RecordAccumulator, Retry
@@ -28,10 +29,15 @@ from penstock.kafka.producer.in_flight import Encode, PartitionBatch
 from penstock.kafka.producer.transaction import NEEDS, Coordinator, Transaction
 from penstock.kafka.protocol import (
     INIT_PRODUCER_ID,
+    LEADER_IN_DOUBT,
     PRODUCE,
+    BrokerEndpoint,
+    ClusterMetadata,
+    ErrorKind,
     MalformedResponse,
     PartitionAnswer,
     PartitionRecords,
+    error_of,
     metadata_request,
     metadata_response,
     produce_request,
@@ -39,7 +45,7 @@ from penstock.kafka.protocol import (
     request,
     response,
 )
-from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.settings.producer import PROPAGATION_S, ColumnSettings
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +53,120 @@ logger = logging.getLogger(__name__)
 _LOOK_S: Final = 1.0
 #: Only transactions use it, but a broker rejects values that are not positive, or above its transaction.max.timeout.ms.
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
+
+
+@dataclass(frozen=True)
+class TopicFault:
+    """The reason why nothing can be sent to a topic.
+
+    Attributes:
+        unknown: True if the topic does not exist and the broker does not create it.
+    """
+
+    kind: ErrorKind
+    unknown: bool
+
+
+class ClusterView:
+    """The latest known brokers and topics, and the requested topics."""
+
+    def __init__(self, max_age_s: float, backoff_s: float, propagation_s: float = PROPAGATION_S) -> None:
+        self._max_age_s = max_age_s
+        self._backoff_s = backoff_s
+        self._propagation_s = propagation_s
+        self._brokers: Mapping[int, BrokerEndpoint] = {}
+        self._leaders: dict[str, Mapping[int, int]] = {}
+        self._faults: dict[str, TopicFault] = {}
+        #: Topics that have lost partitions, with the time of a broker's first such response.
+        self._shrunk: dict[str, float] = {}
+        #: Requested topics that are unknown, with the time of a broker's first such response.
+        self._asked: dict[str, float | None] = {}
+        self._next_question = float("inf")
+        self._last_question = float("-inf")
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerEndpoint]:
+        return self._brokers
+
+    def want(self, topic: str, now: float) -> None:
+        """Requests the metadata of a topic to send to, and forgets its earlier fault."""
+        self._faults.pop(topic, None)
+        if topic not in self._leaders and topic not in self._asked:
+            self._asked[topic] = None
+            self._next_question = now
+
+    @property
+    def awaited(self) -> list[str]:
+        """Topics that a broker does not know, and that are requested again."""
+        return sorted(topic for topic, since in self._asked.items() if since is not None)
+
+    def partitions(self, topic: str) -> int | None:
+        leaders = self._leaders.get(topic)
+        return None if leaders is None else len(leaders)
+
+    def fault(self, topic: str) -> TopicFault | None:
+        """Returns the reason why nothing can be sent to a topic, or None if something can."""
+        return self._faults.get(topic)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """The broker that leads a partition; None if there is none or it is unknown."""
+        leader = self._leaders.get(topic, {}).get(partition, -1)
+        return leader if leader in self._brokers else None
+
+    def is_gone(self, topic: str, partition: int, now: float) -> bool:
+        """True if a partition is gone permanently: its topic was created again with fewer partitions.
+
+        Until the propagation time is over, False: a broker may not know all partitions of a new topic yet.
+        """
+        missing = topic in self._leaders and partition not in self._leaders[topic]
+        return missing and now - self._shrunk.get(topic, now) >= self._propagation_s
+
+    def doubt(self, now: float) -> None:
+        """Requests metadata soon, because a response contradicts it; not more often than the backoff allows."""
+        self._next_question = min(self._next_question, max(now, self._last_question + self._backoff_s))
+
+    def question_at(self) -> float:
+        """Returns the time of the next request (monotonic seconds)."""
+        return self._next_question
+
+    def question(self, now: float) -> list[str]:
+        """Returns the topics to request now, and counts the request as sent."""
+        self._last_question = now
+        self._next_question = now + self._max_age_s
+        return sorted({*self._leaders, *self._asked})
+
+    def failed(self, now: float) -> None:
+        self._next_question = now + self._backoff_s
+
+    def learn(self, told: ClusterMetadata, now: float) -> None:
+        if told.brokers:
+            self._brokers = told.brokers
+        again = False
+        for topic, known in told.topics.items():
+            if known.leaders and known.error_code == 0:
+                before = len(self._leaders.get(topic, ()))
+                if len(known.leaders) < before:
+                    self._shrunk.setdefault(topic, now)
+                elif len(known.leaders) > before:
+                    self._shrunk.pop(topic, None)
+                self._leaders[topic] = known.leaders
+                self._asked.pop(topic, None)
+                self._faults.pop(topic, None)
+                again |= -1 in known.leaders.values()
+                continue
+            since = self._asked.get(topic)
+            self._asked[topic] = since = now if since is None else since
+            # A topic without partitions is about to be created.
+            code = known.error_code or KafkaError.UNKNOWN_TOPIC_OR_PART
+            kind = error_of(code)
+            if kind.retriable and now - since < self._propagation_s:
+                again = True
+                continue
+            self._leaders.pop(topic, None)
+            del self._asked[topic]
+            self._faults[topic] = TopicFault(kind, code == KafkaError.UNKNOWN_TOPIC_OR_PART)
+        if again:
+            self._next_question = now + self._backoff_s
 
 
 class Sender:

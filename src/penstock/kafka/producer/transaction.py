@@ -33,7 +33,6 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.cluster_view import ErrorKind, error_of
 from penstock.kafka.network.connections import ProducerConnections
 from penstock.kafka.network.transport import Link, LinkLostException
 from penstock.kafka.protocol import (
@@ -42,9 +41,11 @@ from penstock.kafka.protocol import (
     FIND_COORDINATOR,
     INIT_TRANSACTIONS,
     BrokerEndpoint,
+    ErrorKind,
     Place,
     by_place,
     by_topic,
+    error_of,
     find_coordinator_request,
     request,
     response,

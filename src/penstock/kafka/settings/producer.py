@@ -6,7 +6,6 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
-from penstock.kafka.cluster_view import PROPAGATION_S
 from penstock.kafka.protocol import BrokerEndpoint
 from penstock.kafka.settings.client import ClientSettings, translate
 from penstock.kafka.settings.security import SaslSettings, TlsSettings
@@ -20,6 +19,10 @@ _MOST_UNDER_WAY: Final = 5
 _JAVA_BATCH_SIZE: Final = 16_384
 _BATCH_SIZE: Final = 1_000_000
 _ADDRESS: Final = re.compile(r"(?:[^/]*://)?(.*):([0-9]+)")
+
+
+#: A topic that a broker does not know may just have been created: it is requested again for this long.
+PROPAGATION_S: Final = 30.0
 
 
 @dataclass(frozen=True)

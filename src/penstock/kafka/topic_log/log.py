@@ -24,9 +24,16 @@ from penstock.api import TopicPartition
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.admin import TopicAdmin, error_code
 from penstock.kafka.open_transactions import HeldUpException, OpenTransactions
+from penstock.kafka.topic_log.clients import (
+    Done,
+    Entry,
+    Handler,
+    LogPositions,
+    LogReader,
+    LogWriter,
+    TransactionalWriter,
+)
 from penstock.kafka.topic_log.internal_topics import InternalTopic, LogSettings, ensure
-from penstock.kafka.topic_log.reader import Handler, LogPositions, LogReader
-from penstock.kafka.topic_log.writer import Done, Entry, LogWriter, TransactionalWriter
 
 T = TypeVar("T")
 

@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from penstock.errors import ConnectException, KafkaException, RetriableException, TransactionalIdAuthorizationException
-from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.model.states import Progress
 from penstock.stores.offsets import value_bytes
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import threading
 
 from penstock.errors import TransactionAbortableException
-from penstock.kafka.cluster_view import error_of
 from penstock.kafka.producer.accumulator import (
     ProducerId,
 )
 from penstock.kafka.producer.transaction import NO_IDENTITY, FindCoordinator, Initialize, Transaction
+from penstock.kafka.protocol import error_of
 
 KIND = error_of(-1)
 

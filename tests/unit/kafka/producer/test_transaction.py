@@ -16,7 +16,6 @@ from penstock.errors import (
     TransactionAbortableException,
     TransactionalIdAuthorizationException,
 )
-from penstock.kafka.cluster_view import error_of
 from penstock.kafka.producer.transaction import (
     CONCURRENT_MOST_S,
     CONCURRENT_S,
@@ -29,6 +28,7 @@ from penstock.kafka.producer.transaction import (
     TransactionEnd,
     TransactionPhase,
 )
+from penstock.kafka.protocol import error_of
 
 PLACE, OTHER = ("t", 0), ("t", 1)
 LOADING, UNAVAILABLE, NOT_COORDINATOR, CONCURRENT = 14, 15, 16, 51

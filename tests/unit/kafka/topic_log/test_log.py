@@ -14,9 +14,9 @@ from tests.unit.kafka.fake_clients import FakeConsumer, Message
 from penstock.api import TopicPartition
 from penstock.errors import KafkaException, KafkaRetriableException
 from penstock.kafka.admin import TopicAdmin, TopicDescription
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.kafka.topic_log.internal_topics import config_log
 from penstock.kafka.topic_log.log import TopicLog
-from penstock.kafka.topic_log.reader import LogRecord
 
 E = ck.KafkaError
 TOPIC = "connect-configs"

@@ -11,7 +11,7 @@ from tests.unit.worker.bulk.test_executor import Memory, rows, values, work
 
 from penstock.api.bulk import BulkFrame
 from penstock.errors import ConnectException, RetriableException
-from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.model import ConnectorTaskId
 from penstock.model.states import Progress
 from penstock.worker.bulk import engine as jobs

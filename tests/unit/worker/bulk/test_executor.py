@@ -22,8 +22,8 @@ from penstock.errors import (
 from penstock.kafka.producer.in_flight import FailedDelivery, too_large
 from penstock.kafka.settings.client import producer_settings
 from penstock.kafka.settings.producer import ColumnSettings
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.kafka.topic_log.internal_topics import InternalTopic, Kind, connector_offset_log
-from penstock.kafka.topic_log.reader import LogRecord
 from penstock.pipeline.batch.batches import InstanceRecipe
 from penstock.pipeline.plan.chain import FaultPlace
 from penstock.pipeline.plan.step import RAW, Shape

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from penstock.errors import ConnectException
-from penstock.kafka.topic_log.reader import LogRecord
+from penstock.kafka.topic_log.clients import LogRecord
 from penstock.worker.bulk.runs import (
     AttemptCounter,
     Beginning,

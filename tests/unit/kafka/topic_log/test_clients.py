@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from penstock.errors import KafkaException
-from penstock.kafka.topic_log.reader import LogPositions
+from penstock.kafka.topic_log.clients import LogPositions
 
 
 def test_what_was_reached_is_not_waited_for() -> None:
