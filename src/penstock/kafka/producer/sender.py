@@ -202,14 +202,7 @@ class Sender:
             self.transaction = Transaction(
                 own, settings.retry_backoff, settings.retry_backoff_max, timeout_s=settings.transaction_timeout
             )
-            self._coordinator = Coordinator(
-                self.transaction,
-                self._connections,
-                own,
-                settings.transaction_timeout,
-                state,
-                clock,
-            )
+            self._coordinator = Coordinator(self.transaction, self._connections, state, clock)
         self._producer_id = ProducerId(
             idempotent=settings.idempotent,
             pause_s=settings.retry_backoff,

@@ -142,8 +142,8 @@ class Transaction:
         *,
         timeout_s: float = float("inf"),
     ) -> None:
-        self._id = transactional_id
-        self._timeout_s = timeout_s
+        self.id = transactional_id
+        self.timeout_s = timeout_s
         #: The time at which the coordinator ends the open transaction.
         self._over_at = float("inf")
         self._backoff_s = backoff_s
@@ -180,7 +180,7 @@ class Transaction:
             raise self.failure
         if self.phase is TransactionPhase.READY:
             self._go_to(TransactionPhase.OPEN)
-            self._over_at = now + self._timeout_s
+            self._over_at = now + self.timeout_s
         self._expect(TransactionPhase.OPEN)
 
     def may_send(self, place: Place) -> bool:
@@ -236,7 +236,7 @@ class Transaction:
             raise self.failure
         if self.phase is TransactionPhase.COMMITTING and not isinstance(self.failure, TransactionAbortableException):
             raise CommitOutcomeUnknownException(
-                f"The transaction of {self._id} cannot be aborted: whether it was committed is not known yet. Commit "
+                f"The transaction of {self.id} cannot be aborted: whether it was committed is not known yet. Commit "
                 "it again"
             )
 
@@ -259,7 +259,7 @@ class Transaction:
         self._needs_epoch = True
         self.failure = TransactionAbortableException(
             f"{self._what()} cannot be committed: it was open for longer than transaction.timeout.ms allows, "
-            f"{self._timeout_s:g} s"
+            f"{self.timeout_s:g} s"
         )
         return True
 
@@ -367,7 +367,7 @@ class Transaction:
         elif self.phase is TransactionPhase.COMMITTING and self._unsure and error_code != _NOT_ALLOWED:
             self.fatal = True
             self.failure = CommitOutcomeUnknownException(
-                f"Whether the transaction of {self._id} was committed is not known: the answer to the commit got lost, "
+                f"Whether the transaction of {self.id} was committed is not known: the answer to the commit got lost, "
                 f"and now the coordinator says {error_of(error_code).name}. Another producer has taken over: what was "
                 "committed is found by reading"
             )
@@ -424,8 +424,8 @@ class Transaction:
         self.fatal = True
         if error_code == _NOT_ALLOWED:
             self.failure = TransactionalIdAuthorizationException(
-                f"The user may not use the transactional id {self._id}: it needs an ACL that allows WRITE and DESCRIBE "
-                f"on TransactionalId {self._id} (kafka-acls.sh --add --producer --transactional-id {self._id})"
+                f"The user may not use the transactional id {self.id}: it needs an ACL that allows WRITE and DESCRIBE "
+                f"on TransactionalId {self.id} (kafka-acls.sh --add --producer --transactional-id {self.id})"
             )
         elif error_code in _FENCED:
             self.failure = ProducerFencedException(
@@ -436,12 +436,12 @@ class Transaction:
             self.failure = KafkaException(f"{self._what()} cannot go on: {kind.text} ({kind.name})")
 
     def _what(self) -> str:
-        return f"The transaction of {self._id}"
+        return f"The transaction of {self.id}"
 
     def _expect(self, phase: TransactionPhase) -> None:
         if self.phase is not phase:
             raise KafkaException(
-                f"The producer of {self._id} is {self.phase.name.lower()}, and has to be {phase.name.lower()} for that"
+                f"The producer of {self.id} is {self.phase.name.lower()}, and has to be {phase.name.lower()} for that"
             )
 
 
@@ -455,15 +455,11 @@ class Coordinator:
         self,
         transaction: Transaction,
         connections: ProducerConnections,
-        transactional_id: str,
-        timeout_s: float,
         state: threading.Condition,
         clock: Callable[[], float],
     ) -> None:
         self._transaction = transaction
         self._connections = connections
-        self._id = transactional_id
-        self._timeout_ms = round(timeout_s * 1000)
         self._state = state
         self._clock = clock
         self._address: BrokerEndpoint | None = None
@@ -490,14 +486,14 @@ class Coordinator:
             self._transaction.has_coordinator = False
 
     def _ask(self, link: Link, question: Question) -> None:
-        transaction, own = self._transaction, self._id
+        transaction, own = self._transaction, self._transaction.id
         answered: Callable[[list[Any], float], None]
         match question:
             case FindCoordinator():
                 asked = find_coordinator_request(own)
                 answered = self._found
             case Initialize(identity):
-                asked = request(INIT_TRANSACTIONS, own, self._timeout_ms, *identity)
+                asked = request(INIT_TRANSACTIONS, own, round(transaction.timeout_s * 1000), *identity)
                 answered = lambda found, now: transaction.initialized(found[1], (found[2], found[3]), now)  # noqa: E731
             case AddPartitions(identity, places):
                 asked = request(ADD_PARTITIONS, own, *identity, by_topic(places))
@@ -566,13 +562,11 @@ def fence_producers(
         while (waiting or asked) and clock() < deadline and connections.fatal is None:
             while waiting and len(asked) < AT_A_TIME:
                 one = waiting.popleft()
-                transaction = Transaction(one, settings.retry_backoff, settings.retry_backoff_max)
-                transaction.initialize()
-                timeout = settings.transaction_timeout
-                asked[one] = (
-                    transaction,
-                    Coordinator(transaction, connections, one, timeout, state, clock),
+                transaction = Transaction(
+                    one, settings.retry_backoff, settings.retry_backoff_max, timeout_s=settings.transaction_timeout
                 )
+                transaction.initialize()
+                asked[one] = transaction, Coordinator(transaction, connections, state, clock)
             now = clock()
             connections.tend(now)
             for _, coordinator in asked.values():
