@@ -1,7 +1,4 @@
-"""Finds the origin of the frames of a trace, and removes frames that do not help users.
-
-Main functions: ``python_trace``, ``root_cause``, ``is_authors_part``, ``is_library``. Pure; any thread.
-"""
+"""Finds the origin of the frames of a trace, and removes frames that do not help users. Pure."""
 
 from __future__ import annotations
 

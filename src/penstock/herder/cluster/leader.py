@@ -15,7 +15,6 @@ import logging
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -68,31 +67,17 @@ def offsets_id(group_id: str, connector: str) -> str:
     return task_id(group_id, connector, 0) if _LIKE_TASK.fullmatch(connector) else f"{group_id}-{connector}"
 
 
-@dataclass(frozen=True)
-class FencingRound:
-    """The work to be done before the tasks of a connector begin.
-
-    Attributes:
-        tasks: The transactional ids of former tasks.
-        offsets: The transactional id of offset changes.
-        count: The number of producers that there may be afterwards.
+def plan_fencing(config: ClusterConfig, connector: str, group_id: str) -> tuple[str, ...] | None:
+    """The transactional ids of former tasks, to be fenced before a connector's tasks begin; None if the last round of
+    fencing still counts.
     """
-
-    tasks: tuple[str, ...]
-    offsets: str
-    count: int
-
-
-def plan_fencing(config: ClusterConfig, connector: str, group_id: str) -> FencingRound | None:
-    """The round that a connector needs before its tasks begin; None if the last one still counts."""
-    known = config.connectors[connector]
-    before, count = config.fenced.get(connector), len(known.tasks)
+    before = config.fenced.get(connector)
     if before is not None and connector not in config.unfenced:
         return None
     # A single new task fences a single former one by itself. Without a record there was no former task.
-    alone = before is None or (before == 1 and count == 1)
-    tasks = () if alone or before is None else tuple(task_id(group_id, connector, one) for one in range(before))
-    return FencingRound(tasks, offsets_id(group_id, connector), count)
+    if before is None or (before == 1 and len(config.connectors[connector].tasks) == 1):
+        return ()
+    return tuple(task_id(group_id, connector, one) for one in range(before))
 
 
 class FencingRounds:
@@ -130,22 +115,22 @@ class FencingRounds:
         self._require_leader()
         await plane.read_all()
         known = plane.connector(name, f"Connector {name} not found")
-        planned = plan_fencing(plane.snapshot, name, self._group_id)
-        if planned is None:
+        former = plan_fencing(plane.snapshot, name, self._group_id)
+        if former is None:
             return
         with plane.stage(name, "fencing the producers of former tasks"):
-            await self._end_producers(name, known, planned.tasks, planned.offsets)
+            await self._end_producers(name, known, former)
         async with plane.storing:
             self._require_leader()
             await plane.read_all()
             now = plane.connector(name, f"Connector {name} not found")
-            if (now.generation, len(now.tasks)) != (known.generation, planned.count):
+            if (now.generation, len(now.tasks)) != (known.generation, len(known.tasks)):
                 raise ConflictException(
                     f"The tasks of connector {name} have got other configurations while its former tasks were being "
                     "fenced; try again"
                 )
-            await plane.write(fencing_entries(name, planned.count))
-        log.info("Connector %s: the producers of %d former tasks were fenced", name, len(planned.tasks))
+            await plane.write(fencing_entries(name, len(known.tasks)))
+        log.info("Connector %s: the producers of %d former tasks were fenced", name, len(former))
 
     async def run_for_change(self, connector: str) -> str:
         """Runs the round that a stopped connector needs before its offsets are changed; raises like ``run``.
@@ -162,15 +147,15 @@ class FencingRounds:
         while plane.parts.statuses.tasks(name) and loop.time() < end:
             await asyncio.sleep(_LOOK_S)
         ids = [task_id(self._group_id, name, one) for one in range(count)]
-        await self._end_producers(name, known, ids, offsets_id(self._group_id, name))
+        await self._end_producers(name, known, ids)
         async with plane.storing:
             self._require_leader()
             await plane.read_all()
             if name not in plane.snapshot.connectors and plane.snapshot.fenced.get(name) == count:
                 await plane.write([(key, None) for key, _ in fencing_entries(name, 0)])
 
-    async def _end_producers(self, name: str, known: ConfiguredConnector, tasks: Sequence[str], offsets: str) -> None:
-        worker, given = self._plane.worker, plain(known.config)
+    async def _end_producers(self, name: str, known: ConfiguredConnector, tasks: Sequence[str]) -> None:
+        worker, given, offsets = self._plane.worker, plain(known.config), offsets_id(self._group_id, name)
 
         def fence() -> Mapping[str, KafkaException]:
             return self._fence(name, worker.resolve(given), [*tasks, offsets])

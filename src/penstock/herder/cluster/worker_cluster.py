@@ -158,7 +158,11 @@ class WorkerCluster:
         pause = _FIRST_PAUSE_S
         while counts():
             try:
-                await self._once(name, configs, counts)
+                stored = await self._elsewhere(
+                    "tasks", self._group.require_leader, lambda url: self._others.put_task_configs(url, name, configs)
+                )
+                if not stored and counts():
+                    await self._store(name, configs)
                 return
             except (ConnectException, KafkaException) as error:
                 log.warning(
@@ -172,25 +176,25 @@ class WorkerCluster:
 
     async def restart_elsewhere(self, task: ConnectorTaskId) -> None:
         """Restarts a task that another worker runs."""
-        try:
-            self._group.require_owner(task)
-        except NotHereException as elsewhere:
-            url = elsewhere.url
-            if url is None:
-                raise
-            await self._plane.loop.off_loop("restart", lambda: self._others.restart_task(url, task))
+        await self._elsewhere(
+            "restart", lambda: self._group.require_owner(task), lambda url: self._others.restart_task(url, task)
+        )
 
-    async def _once(self, name: str, configs: Sequence[dict[str, str]], counts: Callable[[], bool]) -> None:
+    async def _elsewhere(self, thread: str, require: Callable[[], None], ask: Callable[[str], None]) -> bool:
+        """Asks the worker that ``require`` names, unless it is this one: then the result is False.
+
+        Raises:
+            NotHereException: the worker is unknown now.
+        """
         try:
-            self._group.require_leader()
+            require()
         except NotHereException as elsewhere:
             url = elsewhere.url
             if url is None:
                 raise
-            await self._plane.loop.off_loop("tasks", lambda: self._others.put_task_configs(url, name, configs))
-            return
-        if counts():
-            await self._store(name, configs)
+            await self._plane.loop.off_loop(thread, lambda: ask(url))
+            return True
+        return False
 
     async def _store(self, name: str, configs: Sequence[dict[str, str]]) -> None:
         """Stores task configurations, as the leader."""
@@ -263,13 +267,9 @@ class WorkerCluster:
     async def _fence(self, connector: str) -> None:
         """Asks the leader to end the producers of former tasks."""
         assert self._fencing is not None
-        try:
-            self._group.require_leader()
-        except NotHereException as elsewhere:
-            if (url := elsewhere.url) is None:
-                raise
-            await self._plane.loop.off_loop("fence", lambda: self._others.fence(url, connector))
-        else:
+        if not await self._elsewhere(
+            "fence", self._group.require_leader, lambda url: self._others.fence(url, connector)
+        ):
             await self._fencing.run(connector)
 
     def confirm(self, task: ConnectorTaskId, spec: AssignedTask, counts: Callable[[], bool]) -> None:
