@@ -1,9 +1,6 @@
-"""Connect schemas of Arrow types.
+"""Connect schemas of Arrow types. Pure; any thread.
 
 Only this module and ``penstock.api.frames`` of the public API need PyArrow.
-
-Main functions: ``connect_schema``, the schema of values of an Arrow type, and ``arrow_type``, the type of a column of a
-schema; ``struct_column``, for frames; ``for_spark``. Pure; any thread.
 """
 
 from __future__ import annotations
@@ -225,10 +222,8 @@ _VARIANT: Final = pa.struct(
 
 
 def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
-    """Some columns of a table as one struct column; columns with one chunk are not copied.
-
-    Raises:
-        ConnectException: A column is missing.
+    """Some columns of a table as one struct column, without a copy of columns with one chunk; raises ConnectException
+    if one is missing.
     """
     lacking = [name for name in names if name not in table.column_names]
     if lacking:
@@ -240,11 +235,8 @@ def struct_column(table: pa.Table, names: Sequence[str]) -> pa.Array:
 
 
 def table_of_values(values: Sequence[object], key: Sequence[str] = ()) -> tuple[pa.Table, pa.Table]:
-    """Schemaless values as the columns of a frame.
-
-    Args:
-        values: Texts, numbers and so on, or dicts, all of one kind.
-        key: The fields of dicts that form the key, a dict.
+    """Schemaless values, all of one kind, as the columns of a frame; ``key`` names the fields of dicts that form the
+    key.
 
     Returns:
         A table with a column ``value``, and a column ``key`` if requested; and a table with the fields of the values as
@@ -281,16 +273,6 @@ def _holds_nulls(kind: pa.DataType) -> bool:
     if not pa.types.is_nested(kind):
         return bool(pa.types.is_null(kind))
     return any(_holds_nulls(kind.field(place).type) for place in range(kind.num_fields))
-
-
-def slices_together(table: pa.Table, runs: Sequence[tuple[int, int]]) -> pa.Table:
-    """Selects rows of a table without copying them.
-
-    Args:
-        table: The rows.
-        runs: The first row and the length of each run; at least one run.
-    """
-    return pa.concat_tables([table.slice(start, length) for start, length in runs])
 
 
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:

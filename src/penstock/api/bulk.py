@@ -1,13 +1,12 @@
 """Bulk work: large bounded reads and writes that Spark executors do themselves, so that no row passes through the
 worker.
 
-Main types: ``BulkFrame``, which ``FrameSourceTask.poll`` returns instead of a ``SourceFrame``: executors convert its
-rows and write them to Kafka. ``BulkSinkTask``: executors fetch ranges of topics, convert the messages and write them to
-the target. The worker plans, counts, and commits offsets after all the work is done.
+``FrameSourceTask.poll`` returns a ``BulkFrame`` instead of a ``SourceFrame``: executors convert its rows and write them
+to Kafka. For a ``BulkSinkTask`` executors fetch ranges of topics, convert the messages and write them to the target.
+The worker plans, counts, and commits offsets after all the work is done.
 
-PySpark is imported for the type checker only.
-
-Owning thread: none for frames and ranges, which do not change after they are handed over; a task's methods name theirs.
+PySpark is imported for the type checker only. Frames and ranges do not change after they are handed over; a task's
+methods name their threads.
 """
 
 from __future__ import annotations

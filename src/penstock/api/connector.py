@@ -1,8 +1,4 @@
-"""Connectors, which describe a job and divide it into tasks, and the base classes of tasks.
-
-Main types: ``SourceConnector`` and ``SinkConnector`` to subclass, their contexts, and ``OffsetStorageReader``;
-``ConnectorUtils``, which divides a list among tasks; ``Task`` and ``TaskContext``, the common bases of source and sink
-tasks and of their contexts. A connector moves no data itself.
+"""Connectors, which describe a job and divide it into tasks, and the base classes of tasks. A connector moves no data.
 
 Owning thread: the worker calls each connector and each task on a thread of its own (methods name the exceptions).
 Connector contexts may be used from any thread.

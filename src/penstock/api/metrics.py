@@ -1,8 +1,7 @@
 """A plugin's own metrics, shown together with the worker's.
 
-Main types: ``PluginMetrics`` (the registry, which contexts and ``Monitorable`` provide), ``MetricName``, ``Sensor``
-(takes values as they happen) and the stats that aggregate them: ``Value``, ``CumulativeSum``, ``CumulativeCount``,
-``Max``, ``Min``, ``Avg``, ``Rate``.
+``PluginMetrics`` is the registry, which contexts and ``Monitorable`` provide; a ``Sensor`` takes values as they happen,
+and the stats aggregate them.
 
 Thread: any.
 Source: org.apache.kafka.common.metrics, KIP-877.

@@ -1,8 +1,7 @@
 """Sources with many partitions (tables, files, feeds), each with its own position.
 
-Main types: ``PartitionedSource``, which lists the partitions, and ``PartitionedTask``, which reads them
-(``ReadingTask`` uses the ``read`` of the source); ``Chunk``, one piece of rows. ``share_out`` distributes the
-partitions among tasks.
+``PartitionedSource`` lists the partitions, and ``PartitionedTask`` reads them (``ReadingTask`` uses the ``read`` of the
+source).
 
 Owning thread: the connector's and the task's, as for every connector; each ``PartitionedSource`` also has a thread,
 ``partitions``, on which it lists the partitions again.

@@ -1,8 +1,5 @@
 """Records, which source tasks return and sink tasks receive, and their coordinates.
 
-Main types: ``SourceRecord``, ``SinkRecord`` and their base ``ConnectRecord``; ``TopicPartition``,
-``OffsetAndMetadata``, ``RecordMetadata``, ``TimestampType``.
-
 Owning thread: a record belongs to the code that made it until that hands it over; after that it must not change.
 """
 
@@ -456,8 +453,7 @@ def _in_java_order(
         named: The keyword arguments; None counts as not given.
 
     Raises:
-        TypeError: No constructor takes this number of arguments, an argument has the wrong type for its position, or it
-            is also given by name.
+        TypeError: The number or a type of the arguments fits no constructor, or one is also given by name.
     """
     names = next((form for form in forms if len(form) == len(given)), None)
     if names is None:

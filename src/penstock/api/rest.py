@@ -1,8 +1,4 @@
-"""Extensions of a worker's REST API: filters and additional paths.
-
-Main types: ``RestExtension`` (which authors subclass), ``RestExtensionContext`` (which registers filters and paths),
-``RestRequest``, ``RestResponse``, ``ClusterState``. The server calls filters and handlers on one thread for each
-request.
+"""Extensions of a worker's REST API: filters and additional paths, called on one thread for each request.
 
 Source: org.apache.kafka.connect.rest.ConnectRestExtension; KIP-285.
 """

@@ -1,8 +1,4 @@
-"""Connect schemas of Spark's types.
-
-Main functions: ``connect_schema``, the schema of the rows of a DataFrame, and ``spark_type``, the type of a column of a
-schema; ``parse_ddl``, which parses types as users write them. ``arrow`` does the same for Arrow types. Pure; any
-thread.
+"""Connect schemas of Spark's types; ``arrow`` does the same for Arrow types. Pure; any thread.
 
 A type may be a PySpark object or its ``jsonValue()``: only ``spark_type`` needs PySpark.
 """

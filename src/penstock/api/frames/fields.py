@@ -98,13 +98,7 @@ def split_path(path: str) -> list[str]:
 
 
 def present(column: pa.Array, marks: pa.Array | None, steps: Sequence[str]) -> pa.Array:
-    """True where a value has the field that a path leads to, null or not.
-
-    Args:
-        column: The values.
-        marks: Their marks; None: every value has all fields.
-        steps: The names on the path.
-    """
+    """True where a value has the field that a path leads to, null or not. Without ``marks`` all are there."""
     there = column.is_valid()
     for number, step in enumerate(steps):
         if is_variant(column.type):
@@ -149,10 +143,8 @@ def read_variants(column: pa.Array) -> Sequence[object]:
 def objects(column: pa.Array, marks: pa.Array | None, variants: ReadVariants = read_variants) -> list[object]:
     """The values of a column as Python objects: a dict has exactly the fields that the object had.
 
-    Args:
-        column: The values.
-        marks: Their marks; None: every object has all fields, and numbers have the type of the column.
-        variants: Reads VARIANT columns.
+    Without ``marks`` every object has all fields, and numbers have the type of the column. ``variants`` reads VARIANT
+    columns.
     """
     return [None if one is _NOTHING else one for one in _objects(column, marks, variants)]
 
@@ -179,12 +171,7 @@ def own_mark(marks: pa.Array) -> pa.Array:
 
 
 class _Reader:
-    """Reads fields of one frame.
-
-    Args:
-        place: Names the message of a row, for errors.
-        may_lack: See ``fields_of``.
-    """
+    """Reads fields of one frame; the arguments are as for ``fields_of``."""
 
     def __init__(self, place: Callable[[int], str], *, may_lack: bool) -> None:
         self._place = place
@@ -219,11 +206,7 @@ class _Reader:
         return array if wanted is None else self._cast(array, wanted, np.arange(len(array)), name)
 
     def _cast(self, array: pa.Array, wanted: pa.DataType, rows: np.ndarray, name: str) -> pa.Array:
-        """Casts the array to a type.
-
-        Raises:
-            DataException: A value does not fit.
-        """
+        """Casts the array to a type; raises DataException if a value does not fit."""
         if array.type == wanted:
             return array
         try:

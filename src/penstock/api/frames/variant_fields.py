@@ -1,9 +1,8 @@
 """Fields of schemaless values, read from the bytes of a VARIANT column into typed Arrow columns.
 
-Main type: ``Variants``, the position of one value in each row. A step moves to a field in all rows at once, and a read
-turns the values into a column. Both are NumPy operations on the bytes of the whole column, never on one row.
+``Variants`` is the position of one value in each row. A step moves to a field in all rows at once, and a read turns the
+values into a column. Both are NumPy operations on the bytes of the whole column, never on one row.
 
-Thread: pure functions.
 Source: Parquet's VariantEncoding.md.
 """
 
@@ -311,11 +310,7 @@ class Variants:
 
 
 def _common(made: list[tuple[int, pa.Array, np.ndarray]], name: str) -> pa.DataType:
-    """The type that can hold all the values found.
-
-    Raises:
-        DataException: No type can hold all of them.
-    """
+    """The type that can hold all the values found; raises DataException if there is none."""
     kinds = {kind for kind, _, _ in made}
     types = {array.type for _, array, _ in made}
     if not types:

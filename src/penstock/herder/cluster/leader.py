@@ -39,11 +39,17 @@ from penstock.model.cluster_config import (
 )
 from penstock.settings import DistributedSettings
 
+log = logging.getLogger(__name__)
 #: A name that ends like one of a task: its own id could be that of another connector's task.
 _LIKE_TASK: Final = re.compile(r".*-[0-9]+", re.DOTALL)
 #: The interval of the checks of a task's status, and the time that a task may take to end after its deadline.
 _LOOK_S: Final = 0.1
-
+_PAUSE_S: Final = 0.25
+#: The number of kept keys: the stored one, and keys whose writes have an unknown outcome.
+_KEPT_KEYS: Final = 8
+#: The time that a task may take to end after its deadline.
+_END_SLACK_S: Final = 5.0
+_SIGNED: Final = (Subprotocol.SESSIONED, Subprotocol.PENSTOCK)
 Fence = Callable[[str, Mapping[str, str], Sequence[str]], Mapping[str, KafkaException]]
 """Fences the producers of a connector (its name, its resolved settings, the ids); why some could not be, by id."""
 
@@ -175,16 +181,6 @@ class FencingRounds:
                 f"{len(failures)} producers of former tasks of connector {name} could not be fenced, so that its tasks "
                 f"do not begin: {first}"
             ) from first
-
-
-log = logging.getLogger(__name__)
-
-_PAUSE_S: Final = 0.25
-#: The number of kept keys: the stored one, and keys whose writes have an unknown outcome.
-_KEPT_KEYS: Final = 8
-#: The time that a task may take to end after its deadline.
-_END_SLACK_S: Final = 5.0
-_SIGNED: Final = (Subprotocol.SESSIONED, Subprotocol.PENSTOCK)
 
 
 class LeaderDuties:

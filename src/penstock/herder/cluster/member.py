@@ -44,6 +44,10 @@ _SYNC_TRIES: Final = 5
 #: The shortest pause between two of them, also where lost work does not wait: each costs the others a round.
 _LEAST_BACK_OFF_S: Final = 1.0
 _CLOSE_S: Final = 3.0
+_NOT_DEALT: Final = "Worker is starting up: its group has not assigned the work yet."
+_NO_LEADER: Final = (
+    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
+)
 
 
 class GroupMembership(Protocol):
@@ -440,9 +444,3 @@ class WorkerGroup(Membership, GroupEvents):
             self._plane.reconcile()
         if not self.place.assigned:
             await self._plane.running.settled(self._plane.running.units)
-
-
-_NOT_DEALT: Final = "Worker is starting up: its group has not assigned the work yet."
-_NO_LEADER: Final = (
-    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
-)
