@@ -61,21 +61,20 @@ _TOLD = 10
 class Herder:
     """Creates, changes, restarts and deletes connectors, and runs the units assigned to this worker.
 
-    Args:
-        worker_id: ``host:port`` of the worker.
-        loop: Its thread; a simulation brings its own.
-
-    Requests made before ``serve`` wait for it; reads are answered from the first moment.
+    Requests made before ``serve`` wait for it; reads are answered from the first moment. ``worker_id`` is the
+    ``host:port`` of the worker; a simulation brings its own loop.
     """
 
     def __init__(self, worker_id: str, loop: HerderLoop | None = None) -> None:
         self._loop = loop or HerderLoop("herder")
-        self._plane = ControlPlane(self._loop, worker_id)
-        self._changes = ConfigurationChanges(self._plane)
-        self._restarts = Restarts(self._plane)
-        self._reconfiguration = Reconfiguration(self._plane)
-        self._questions = Questions(self._plane)
-        self._backfills = BackfillRequests(self._plane)
+        #: The shared state of requests; belongs to the herder's thread.
+        self.plane = ControlPlane(self._loop, worker_id)
+        self.worker_id = worker_id
+        self._changes = ConfigurationChanges(self.plane)
+        self._restarts = Restarts(self.plane)
+        self._reconfiguration = Reconfiguration(self.plane)
+        self._questions = Questions(self.plane)
+        self._backfills = BackfillRequests(self.plane)
         self._health = (Health.STARTING, "Worker is starting up.")
 
     # ------------------------------------------------------------------ lifecycle
@@ -105,34 +104,25 @@ class Herder:
 
     # ------------------------------------------------------------------ reads
     @property
-    def worker_id(self) -> str:
-        return self._plane.worker_id
-
-    @property
-    def plane(self) -> ControlPlane:
-        """The shared state of requests; belongs to the herder's thread."""
-        return self._plane
-
-    @property
     def kafka_cluster_id(self) -> str | None:
-        return self._plane.parts.kafka_cluster_id if self._plane.serving else None
+        return self.plane.parts.kafka_cluster_id if self.plane.serving else None
 
     def health(self) -> tuple[Health, str]:
         """The health of the worker, with a message that names connectors and tasks without progress."""
-        if self._health[0] is Health.HEALTHY and (obstacle := self._plane.parts.membership.obstacle) is not None:
+        if self._health[0] is Health.HEALTHY and (obstacle := self.plane.parts.membership.obstacle) is not None:
             return Health.STARTING, obstacle
         if self._health[0] is not Health.HEALTHY or not (still := standstills()):
             return self._health
         return Health.HEALTHY, " ".join([self._health[1], "These stand still:", *map(self._shown, still[:_TOLD])])
 
     def _shown(self, one: Standstill) -> str:
-        return str(one) if one.connector is None else self._plane.redaction(one.connector).text(str(one))
+        return str(one) if one.connector is None else self.plane.redaction(one.connector).text(str(one))
 
     def beside_state(self, unit: ConnectorTaskId | str) -> Mapping[str, object]:
         """The fields besides the state of a task or connector, without secrets: ``waiting_for`` and, of a task,
         ``progress``, if it has them.
         """
-        plane, is_task = self._plane, isinstance(unit, ConnectorTaskId)
+        plane, is_task = self.plane, isinstance(unit, ConnectorTaskId)
         beside: dict[str, object] = {}
         if (found := standstill_of(task_owner(unit) if is_task else connector_owner(str(unit)))) is not None:
             beside["waiting_for"] = found.details
@@ -143,11 +133,11 @@ class Herder:
 
     def connectors(self) -> Mapping[str, ConnectorView]:
         """All connectors as they are now; never waits. It includes the facts of their classes once they are known."""
-        return Views(self._plane)
+        return Views(self.plane)
 
     def look_at(self, names: Iterable[str]) -> Future[None] | None:
         """Asks the classes of connectors for their facts, such as their secrets; None if all are known."""
-        plane = self._plane
+        plane = self.plane
         if not plane.serving:
             return None
         known = plane.snapshot.connectors
@@ -160,16 +150,16 @@ class Herder:
 
     def active_topics(self, name: str) -> list[str]:
         """The topics that a connector has used since they were reset; never waits."""
-        return self._plane.parts.statuses.topics(name) if self._plane.serving else []
+        return self.plane.parts.statuses.topics(name) if self.plane.serving else []
 
     def reset_active_topics(self, name: str) -> None:
         """Forgets the topics that a connector has used."""
-        if self._plane.serving:
-            self._plane.parts.statuses.reset_topics(name)
+        if self.plane.serving:
+            self.plane.parts.statuses.reset_topics(name)
 
     def busy_with(self, name: str) -> str | None:
         """The present step of a request about this connector, with the time it began."""
-        return self._plane.stages.get(name)
+        return self.plane.stages.get(name)
 
     # ------------------------------------------------------------------ requests
     def put_connector(
@@ -194,7 +184,7 @@ class Herder:
             try:
                 return await answer()
             except Exception as error:
-                shown = self._plane.redaction(name).error(error)
+                shown = self.plane.redaction(name).error(error)
                 if shown is error:
                     raise
                 raise shown from None
@@ -289,7 +279,7 @@ class Herder:
     # ------------------------------------------------------------------ from other workers of the group
     def check_signature(self, method: str, path: str, headers: Mapping[str, str], body: bytes | None) -> None:
         """See ``WorkerCluster``."""
-        cluster = self._plane.parts.cluster if self._plane.serving else None
+        cluster = self.plane.parts.cluster if self.plane.serving else None
         if cluster is None:
             raise BadRequestException("Internal request missing required signature")
         cluster.check_signature(method, path, headers, body)
@@ -324,7 +314,7 @@ class Herder:
         self._report(task, state, trace)
 
     def _report(self, unit: Unit, state: State, trace: str | None) -> None:
-        plane, name = self._plane, connector_of(unit)
+        plane, name = self.plane, connector_of(unit)
         known = plane.snapshot.connectors.get(name)
         if known is None or (isinstance(unit, ConnectorTaskId) and unit.task >= len(known.tasks)):
             return
@@ -335,13 +325,13 @@ class Herder:
     # ------------------------------------------------------------------ the herder's thread
     def _begin(self, parts: HerderParts) -> None:
         running = Running(
-            self._plane,
+            self.plane,
             beginning=self._beginning,
             note=self._note,
             started=self._reconfiguration.run,
             ended=self._ended,
         )
-        self._plane.serve(parts, running)
+        self.plane.serve(parts, running)
         parts.membership.begin()
         self._health = (Health.HEALTHY, "Worker has completed startup and is ready to handle requests.")
         first = parts.config.snapshot
@@ -349,7 +339,7 @@ class Herder:
 
     def _configured(self, config: ClusterConfig, changes: Sequence[Change]) -> None:
         """Applies a change of the configuration."""
-        plane = self._plane
+        plane = self.plane
         if not plane.serving:
             # The first snapshot has the records that were read before the worker was ready.
             return
@@ -380,7 +370,7 @@ class Herder:
             self._let_go_if_ended(name)
 
     def _connector_changed(self, name: str, was: Mapping[str, str | None] | None, now: object) -> None:
-        plane = self._plane
+        plane = self.plane
         if now is None:
             plane.facts.forget(name)
             # A connector that is created again at once is another one.
@@ -392,19 +382,19 @@ class Herder:
 
     async def _look_at(self, name: str) -> None:
         """Finds the facts of a connector for readers."""
-        known = self._plane.snapshot.connectors.get(name)
+        known = self.plane.snapshot.connectors.get(name)
         if known is not None:
             try:
-                await self._plane.facts.find(name, known.config)
+                await self.plane.facts.find(name, known.config)
             except Exception as error:
                 # The start of the connector reports the error; readers see an unknown type and no values.
                 log.debug("Connector %s cannot be looked at: %s", name, error)
             # The specs of its tasks may depend on its type.
-            self._plane.reconcile([name])
+            self.plane.reconcile([name])
 
     def _beginning(self, unit: Unit) -> None:
         """Reports UNASSIGNED for a unit without a status, or with another worker's status."""
-        status = stored_status(self._plane.parts.statuses, unit)
+        status = stored_status(self.plane.parts.statuses, unit)
         if status is None or status.worker_id != self.worker_id:
             self._report(unit, State.UNASSIGNED, None)
 
@@ -413,7 +403,7 @@ class Herder:
 
     def _ended(self, unit: Unit) -> None:
         """Handles the end of a unit: the status of a deleted unit is removed, whichever worker ran it."""
-        plane, name = self._plane, connector_of(unit)
+        plane, name = self.plane, connector_of(unit)
         plane.ended(unit)
         known = plane.snapshot.connectors.get(name)
         if known is None or (isinstance(unit, ConnectorTaskId) and unit.task >= len(known.tasks)):
@@ -423,34 +413,34 @@ class Herder:
 
     def _let_go_if_ended(self, name: str) -> bool:
         """Drops the state of a deleted connector; False while one of its units runs here."""
-        plane = self._plane
+        plane = self.plane
         if any(connector_of(unit) == name for unit in plane.running.units):
             return False
         plane.parts.on_deleted(name)
         return True
 
     def _cluster(self) -> WorkerCluster:
-        cluster = self._plane.parts.cluster
+        cluster = self.plane.parts.cluster
         if cluster is None:
             raise NotFoundException("This worker is standalone: no other workers share its work")
         return cluster
 
     async def _set_cluster_level(self, logger: str, level: str) -> bool:
-        parts = await self._plane.ready()
+        parts = await self.plane.ready()
         if parts.cluster is None:
             return False
-        await self._plane.write(logger_entries(logger, level), leading=False)
+        await self.plane.write(logger_entries(logger, level), leading=False)
         return True
 
     async def _describe_cluster(self) -> dict[str, object]:
-        if not self._plane.serving:
+        if not self.plane.serving:
             raise NotReadyException(self._health[1])
         return await self._cluster().describe()
 
     async def shut_down(self) -> None:
         """Ends everything that runs here, and leaves the group. Thread: the herder's."""
         self._health = (Health.UNHEALTHY, "Worker is shutting down.")
-        if self._plane.serving:
-            self._plane.worker.backfills.end_all()
-            await self._plane.running.end_all()
-            await self._plane.parts.membership.close()
+        if self.plane.serving:
+            self.plane.worker.backfills.end_all()
+            await self.plane.running.end_all()
+            await self.plane.parts.membership.close()

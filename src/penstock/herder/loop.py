@@ -66,26 +66,21 @@ class HerderLoop:
     def spawn(self, name: str, request: Callable[[], Coroutine[object, object, None]]) -> None:
         """As ``submit`` for a request without a waiting caller: its failure is logged."""
 
-        def ended(answer: Future[None]) -> None:
-            error = None if answer.cancelled() else answer.exception()
-            if error is not None and not self._closing:
-                log.error("%s: %s", name, error)
-
-        self.submit(request).add_done_callback(ended)
+        self.submit(request).add_done_callback(lambda answer: self._log_failure(name, answer))
 
     def begin(self, name: str, work: Coroutine[object, object, None]) -> asyncio.Task[None]:
         """As ``spawn``, from the herder's own thread: the work begins when that is next free, and can be awaited."""
         task = self._loop.create_task(work)
         self._running.add(task)
 
-        def ended(task: asyncio.Task[None]) -> None:
-            self._running.discard(task)
-            error = None if task.cancelled() else task.exception()
-            if error is not None and not self._closing:
-                log.error("%s: %s", name, error, exc_info=not isinstance(error, ConnectException) and error)
-
-        task.add_done_callback(ended)
+        task.add_done_callback(self._running.discard)
+        task.add_done_callback(lambda ended: self._log_failure(name, ended))
         return task
+
+    def _log_failure(self, name: str, ended: Future[None] | asyncio.Task[None]) -> None:
+        error = None if ended.cancelled() else ended.exception()
+        if error is not None and not self._closing:
+            log.error("%s: %s", name, error, exc_info=not isinstance(error, ConnectException) and error)
 
     async def off_loop(self, name: str, call: Callable[[], T], *, ends: bool = False) -> T:
         """Runs a call that may block on a thread of its own.
@@ -118,17 +113,19 @@ class HerderLoop:
         return self._thread.join(5) and in_time
 
     async def _serve(self, request: Callable[[], Coroutine[object, object, T]], answer: Future[T]) -> None:
+        # A caller may cancel its answer at any moment.
+        settled = contextlib.suppress(InvalidStateError)
         try:
             result = await request()
         except asyncio.CancelledError:
-            with contextlib.suppress(InvalidStateError):
+            with settled:
                 answer.set_exception(ConnectException("Worker is shutting down"))
             raise
         except BaseException as error:
-            with contextlib.suppress(InvalidStateError):
+            with settled:
                 answer.set_exception(as_exception(error))
         else:
-            with contextlib.suppress(InvalidStateError):
+            with settled:
                 answer.set_result(result)
 
     def _run(self) -> None:
