@@ -275,6 +275,11 @@ def _holds_nulls(kind: pa.DataType) -> bool:
     return any(_holds_nulls(kind.field(place).type) for place in range(kind.num_fields))
 
 
+def slices_together(table: pa.Table, runs: Sequence[tuple[int, int]]) -> pa.Table:
+    """The rows of runs (first row and length, at least one), without copying them."""
+    return pa.concat_tables([table.slice(start, length) for start, length in runs])
+
+
 def one_array(column: pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column as one array; a column with one chunk is not copied."""
     if not isinstance(column, pa.ChunkedArray):

@@ -333,14 +333,14 @@ class SinkFrame:
         numbers = row_numbers(rows, self.num_rows)
         if len(numbers) and numbers[-1] - numbers[0] == len(numbers) - 1 and (numbers[1:] > numbers[:-1]).all():
             return self.slice(int(numbers[0]), len(numbers))
-        import pyarrow as pa
+        from penstock.api.arrow import slices_together
 
         runs = runs_of(numbers)
         end = int(max(numbers, default=-1)) + 1
         if not runs or len(runs) * _RUN_ROWS > len(numbers):
             return self._part(lambda table: table.take(numbers), end)
         # The partitions of a fetch come in long runs, so nothing is copied.
-        return self._part(lambda table: pa.concat_tables([table.slice(*run) for run in runs]), end)
+        return self._part(lambda table: slices_together(table, runs), end)
 
     def fields(self, *names: str | Sequence[str] | FieldTypes, of: Literal["value", "key"] = "value") -> pa.Table:
         """Typed columns of fields of the values, including nested and schemaless fields; one column for each name.
