@@ -22,26 +22,35 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final, NoReturn
+from typing import IO, Final
 
 from penstock.errors import OffsetStoreException
 from penstock.stores.offsets import OffsetEntries
 
-_MAGIC = b"\xac\xed\x00\x05"
-_NULL, _REFERENCE, _CLASS_DESCRIPTION, _OBJECT = 0x70, 0x71, 0x72, 0x73
-_STRING, _ARRAY, _CLASS, _BLOCK, _END_OF_BLOCK = 0x74, 0x75, 0x76, 0x77, 0x78
-_WRITE_METHOD_AND_SERIALIZABLE = 3
-_SERIALIZABLE = 2
-_FIRST_HANDLE = 0x7E0000
-
-_MAP_CLASS = "java.util.HashMap"
-_MAP_VERSION = 0x0507DAC1C31660D1
-_BYTES_CLASS = "[B"
-_BYTES_VERSION = 0xACF317F8060854E0
+_MAGIC: Final = b"\xac\xed\x00\x05"
+#: An object of HashMap, of this version, with the fields loadFactor and threshold; without annotations and superclass.
+_MAP_HEADER: Final = (
+    _MAGIC
+    + bytes.fromhex("73 72 0011")
+    + b"java.util.HashMap"
+    + bytes.fromhex("0507dac1c31660d1 03 0002 46 000a")
+    + b"loadFactor"
+    + bytes.fromhex("49 0009")
+    + b"threshold"
+    + bytes.fromhex("78 70")
+)
+#: The class of byte arrays at the first one, and the reference to it at the others.
+_BYTES_CLASS: Final = bytes.fromhex("72 0002 5b42 acf317f8060854e0 02 0000 78 70")
+_SAME_CLASS: Final = bytes.fromhex("71 007e0002")
+#: Handles of earlier objects: the map's class, the map and the class of arrays have the first three.
+_FIRST_ARRAY: Final = 0x7E0003
+_NULL, _REFERENCE, _CLASS_DESCRIPTION, _OBJECT, _STRING, _ARRAY = 0x70, 0x71, 0x72, 0x73, 0x74, 0x75
+_BLOCK_OF_8: Final = b"\x77\x08"
+_END_OF_BLOCK: Final = b"\x78"
 _LOAD_FACTOR = 0.75
 _DEFAULT_CAPACITY = 16
 
-_NAMES = {_STRING: "a String", _CLASS: "a Class", _CLASS_DESCRIPTION: "a class description", 0x7E: "an enum"}
+_NAMES: Final = {_STRING: "a String", 0x76: "a Class", _CLASS_DESCRIPTION: "a class description", 0x7E: "an enum"}
 
 
 class JavaFormatError(ValueError):
@@ -59,158 +68,92 @@ def encode(entries: Mapping[bytes, bytes | None]) -> bytes:
         capacity *= 2
     # Java allocates the table at the first put; an unallocated table has no threshold.
     threshold = int(capacity * _LOAD_FACTOR) if entries else 0
-    out = bytearray(_MAGIC)
-    out.append(_OBJECT)
-    out += _class_description(_MAP_CLASS, _MAP_VERSION, _WRITE_METHOD_AND_SERIALIZABLE, ["FloadFactor", "Ithreshold"])
+    out = bytearray(_MAP_HEADER)
     out += struct.pack(">fi", _LOAD_FACTOR, threshold)
-    out += struct.pack(">BBii", _BLOCK, 8, capacity, len(entries))
-    described = False
+    out += _BLOCK_OF_8 + struct.pack(">ii", capacity, len(entries))
+    array_class = _BYTES_CLASS
     for pair in entries.items():
         for item in pair:
             if item is None:
                 out.append(_NULL)
                 continue
             out.append(_ARRAY)
-            if described:
-                out += struct.pack(">Bi", _REFERENCE, _FIRST_HANDLE + 2)
-            else:
-                out += _class_description(_BYTES_CLASS, _BYTES_VERSION, _SERIALIZABLE, [])
-                described = True
-            out += struct.pack(">i", len(item)) + item
-    out.append(_END_OF_BLOCK)
-    return bytes(out)
+            out += array_class + struct.pack(">i", len(item)) + item
+            array_class = _SAME_CLASS
+    return bytes(out + _END_OF_BLOCK)
 
 
 def decode(data: bytes) -> dict[bytes | None, bytes | None]:
     """Returns the entries of a serialized map, in stored order; rejects anything else. Invariant 5."""
-    return _Reader(data).read_map()
-
-
-def _class_description(name: str, version: int, flags: int, fields: list[str]) -> bytes:
-    """A class without annotations and without a serializable superclass; a field is its type code and name."""
-    encoded = name.encode()
-    out = (
-        struct.pack(">BH", _CLASS_DESCRIPTION, len(encoded))
-        + encoded
-        + struct.pack(">QBH", version, flags, len(fields))
-    )
-    for name in fields:
-        out += struct.pack(">BH", ord(name[0]), len(name) - 1) + name[1:].encode()
-    return out + bytes([_END_OF_BLOCK, _NULL])
+    if not data.startswith(_MAGIC):
+        raise JavaFormatError("it does not start as Java serialization does (ac ed 00 05)")
+    if not data.startswith(_MAP_HEADER) and not _MAP_HEADER.startswith(data):
+        raise JavaFormatError(f"expected a java.util.HashMap, found {_found(data)}")
+    reader = _Reader(data)
+    if reader.take(2) != _BLOCK_OF_8:
+        raise reader.fault("no capacity and size")
+    size: int = struct.unpack(">ii", reader.take(8))[1]
+    if not 0 <= size <= len(data):
+        raise reader.fault(f"an impossible number of entries ({size})")
+    entries: dict[bytes | None, bytes | None] = {}
+    for _ in range(size):
+        key = reader.item()
+        entries[key] = reader.item()
+    if reader.take(1) != _END_OF_BLOCK:
+        raise reader.fault("more data than the map's size says")
+    if reader.position != len(data):
+        raise reader.fault("data after the end of the map")
+    return entries
 
 
 class _Reader:
-    """One pass over the bytes; `_handles` holds the objects that later bytes may refer to, in the order of
-    appearance.
-    """
+    """One pass over the bytes after the header, its load factor and its threshold."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self._position = 0
-        self._handles: list[str | bytes | None] = []
+        self.position = len(_MAP_HEADER)
+        self._arrays: list[bytes] = []
+        self.take(8)
 
-    def read_map(self) -> dict[bytes | None, bytes | None]:
-        if self._data[:4] != _MAGIC:
-            raise JavaFormatError("it does not start as Java serialization does (ac ed 00 05)")
-        self._position = 4
-        tag = self._byte()
-        if tag != _OBJECT:
-            raise JavaFormatError(f"expected a {_MAP_CLASS}, found {_name(tag)} at byte 4")
-        name, fields = self._read_class()
-        if name != _MAP_CLASS:
-            raise JavaFormatError(f"expected a {_MAP_CLASS}, found an object of class {name}")
-        self._handles.append(None)
-        if sorted(fields) != ["F", "I"]:
-            self._refuse(f"other fields than loadFactor and threshold in {_MAP_CLASS}")
-        self._take(8)
-        size = self._read_map_header()
-        entries: dict[bytes | None, bytes | None] = {}
-        for _ in range(size):
-            key = self._read_bytes()
-            entries[key] = self._read_bytes()
-        if self._byte() != _END_OF_BLOCK:
-            self._refuse("more data than the map's size says")
-        if self._position != len(self._data):
-            self._refuse("data after the end of the map")
-        return entries
-
-    def _read_map_header(self) -> int:
-        if self._byte() != _BLOCK or self._byte() != 8:
-            self._refuse("no capacity and size")
-        size: int = struct.unpack(">ii", self._take(8))[1]
-        if not 0 <= size <= len(self._data):
-            self._refuse(f"an impossible number of entries ({size})")
-        return size
-
-    def _read_bytes(self) -> bytes | None:
-        tag = self._byte()
+    def item(self) -> bytes | None:
+        tag = self.take(1)[0]
         if tag == _NULL:
             return None
         if tag == _REFERENCE:
-            target = self._referred()
-            if not isinstance(target, bytes):
-                self._refuse("a reference to something else than a byte array")
-            return target
+            number: int = struct.unpack(">i", self.take(4))[0] - _FIRST_ARRAY
+            if not 0 <= number < len(self._arrays):
+                raise self.fault("a reference to something else than a byte array")
+            return self._arrays[number]
         if tag != _ARRAY:
-            self._refuse(f"{_name(tag)} where a byte array belongs")
-        name, _ = self._read_class()
-        if name != _BYTES_CLASS:
-            self._refuse(f"an array of class {name} where a byte array belongs")
-        length: int = struct.unpack(">i", self._take(4))[0]
+            raise self.fault(f"{_name(tag)} where a byte array belongs")
+        array_class = _SAME_CLASS if self._arrays else _BYTES_CLASS
+        if self.take(len(array_class)) != array_class:
+            raise self.fault("an array of another class where a byte array belongs")
+        length: int = struct.unpack(">i", self.take(4))[0]
         if length < 0:
-            self._refuse("an array of negative length")
-        item = self._take(length)
-        self._handles.append(item)
-        return item
+            raise self.fault("an array of negative length")
+        self._arrays.append(self.take(length))
+        return self._arrays[-1]
 
-    def _read_class(self) -> tuple[str, str]:
-        """A class description or a reference to an earlier one: its name and the type codes of its fields."""
-        tag = self._byte()
-        if tag == _REFERENCE:
-            target = self._referred()
-            if not isinstance(target, str):
-                self._refuse("a reference to something else than a class")
-            return target, ""
-        if tag != _CLASS_DESCRIPTION:
-            self._refuse(f"{_name(tag)} where a class description belongs")
-        name = self._text()
-        self._handles.append(name)
-        version, _flags, count = struct.unpack(">QBH", self._take(11))
-        expected = {_MAP_CLASS: _MAP_VERSION, _BYTES_CLASS: _BYTES_VERSION}.get(name)
-        if expected is None:
-            self._refuse(f"the class {name}; only {_MAP_CLASS} and byte arrays are read")
-        if version != expected:
-            self._refuse(f"an unknown version of the class {name}")
-        fields = []
-        for _ in range(count):
-            fields.append(chr(self._byte()))
-            self._text()
-        if self._byte() != _END_OF_BLOCK or self._byte() != _NULL:
-            self._refuse(f"annotations or a superclass at the class {name}")
-        return name, "".join(fields)
-
-    def _referred(self) -> str | bytes | None:
-        handle: int = struct.unpack(">i", self._take(4))[0] - _FIRST_HANDLE
-        if not 0 <= handle < len(self._handles):
-            self._refuse("a reference to nothing")
-        return self._handles[handle]
-
-    def _text(self) -> str:
-        (length,) = struct.unpack(">H", self._take(2))
-        return self._take(length).decode("utf-8", errors="replace")
-
-    def _byte(self) -> int:
-        return self._take(1)[0]
-
-    def _take(self, count: int) -> bytes:
-        part = self._data[self._position : self._position + count]
+    def take(self, count: int) -> bytes:
+        part = self._data[self.position : self.position + count]
         if len(part) < count:
             raise JavaFormatError(f"it ends too early, after {len(self._data)} bytes")
-        self._position += count
+        self.position += count
         return part
 
-    def _refuse(self, found: str) -> NoReturn:
-        raise JavaFormatError(f"{found}, before byte {self._position}")
+    def fault(self, found: str) -> JavaFormatError:
+        return JavaFormatError(f"{found}, before byte {self.position}")
+
+
+def _found(data: bytes) -> str:
+    """The first object of a stream, for people."""
+    tag, is_class = data[4], data[5:6] == bytes([_CLASS_DESCRIPTION])
+    if tag != _OBJECT or not is_class or len(data) < 8:
+        return f"{_name(tag)} at byte 4"
+    name = data[8 : 8 + int.from_bytes(data[6:8], "big")].decode("utf-8", errors="replace")
+    other = " in another form than Java's" if name == "java.util.HashMap" else ""
+    return f"an object of the class {name}{other}"
 
 
 def _name(tag: int) -> str:
