@@ -20,6 +20,11 @@ from penstock.cli.session import ApiClient
 NOTHING: dict[str, Any] = {"connectors": [], "tasks": []}
 
 
+@pytest.fixture(autouse=True)
+def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("penstock.cli.cluster._AGAIN_S", 0.05)
+
+
 class Group:
     """Workers, each at an address of its own; the first one leads."""
 

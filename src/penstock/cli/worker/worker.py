@@ -189,23 +189,16 @@ def collect_rarely() -> None:
     gc.set_threshold(*_THRESHOLDS)
 
 
-def raise_file_limit() -> int:
+def raise_file_limit() -> None:
     """Lets this process open as many files as its user may, as a JVM does for itself.
 
     Most shells set 1024: a thousand clients of the REST API would leave no files for connectors.
-
-    Returns:
-        The limit of this process after the call; -1 if there is none.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft == hard:
-        return soft
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
         log.warning("At most %d files and connections can be open; more was refused: %s", soft, error)
-        return soft
-    return hard
 
 
 _PAUSE_S: Final = 1.0

@@ -1,9 +1,11 @@
 """The command connect-standalone, as a process and by its function, without a broker."""
 
 import gc
+import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.unit.cli.worker_commands import ended, worker_file
@@ -38,20 +40,38 @@ def test_a_connector_file_without_a_name_is_a_connector_failure(
     assert "c.properties has no name" in caplog.text
 
 
-def test_nothing_heavy_is_imported_before_the_rest_server_listens() -> None:
-    code = (
-        "import sys, penstock.cli.worker.standalone;"
-        "print([name for name in ('pyspark', 'pyarrow', 'pandas', 'numpy', 'confluent_kafka') if name in sys.modules])"
-    )
+@pytest.fixture(scope="module")
+def fresh() -> dict[str, Any]:
+    """A fresh process that imports what `connect-standalone` does, and prepares itself as a worker's."""
+    code = """
+import gc, json, resource, sys
+from penstock.cli.worker import standalone, worker
+heavy = [name for name in ("pyspark", "pyarrow", "pandas", "numpy", "confluent_kafka") if name in sys.modules]
+worker.collect_rarely()
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))
+worker.raise_file_limit()
+files = resource.getrlimit(resource.RLIMIT_NOFILE) == (hard, hard)
+resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+worker.raise_file_limit()
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+collector = gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count() > 0
+print(json.dumps({"heavy": heavy, "collector": collector, "files": files, "most": most}))
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.strip() == "[]"
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
-def test_a_worker_looks_through_young_objects_seldom() -> None:
-    code = (
-        "import gc; from penstock.cli.worker.worker import collect_rarely; collect_rarely(); "
-        "print(gc.isenabled(), gc.get_threshold()[0], gc.get_freeze_count() > 0)"
-    )
-    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
-    assert answer.stdout.split() == ["True", "300000", "True"]
+def test_nothing_heavy_is_imported_before_the_rest_server_listens(fresh: dict[str, Any]) -> None:
+    assert fresh["heavy"] == []
+
+
+def test_a_worker_looks_through_young_objects_seldom(fresh: dict[str, Any]) -> None:
+    assert fresh["collector"] == [True, 300_000, True]
     assert gc.get_threshold()[0] != 300_000, "the tests' own process keeps Python's settings"
+
+
+def test_a_worker_may_open_as_many_files_as_its_user(fresh: dict[str, Any]) -> None:
+    assert fresh["files"]
+    assert fresh["most"] == [64, 64]
