@@ -1,12 +1,9 @@
-"""Loads REST extensions and serves their filters and routes; the stock extension for basic authentication.
+"""REST extensions of users, and the stock extension for basic authentication.
 
-Main types: ``Extensions``, ``ExtensionFilters`` (the part around the application). Filters and handlers run on separate
-threads, because they may block. ``BasicAuthExtension`` requires a user and password from a file.
-
-The worker's setting ``rest.basic.auth.file`` names a file of ``user=password`` lines, and is enough to turn the stock
-extension on. Without it the file is named as in Java: ``KAFKA_OPTS`` has ``-Djava.security.auth.login.config=FILE``,
-and the entry ``KafkaConnect`` of that JAAS file names the users' file. ``rest.basic.auth.read.only.users`` names the
-users who may only read. Files are read once, at the start of the worker.
+Filters and handlers run on separate threads, because they may block. Files of users are read once, at the start of the
+worker: ``rest.basic.auth.file`` names a file of ``user=password`` lines, and is enough to turn the stock extension on.
+Without it the file is named as in Java: ``KAFKA_OPTS`` has ``-Djava.security.auth.login.config=FILE``, and the entry
+``KafkaConnect`` of that JAAS file names the users' file.
 
 Source: org.apache.kafka.connect.runtime.rest.RestServer.registerRestExtensions; KIP-285;
     org.apache.kafka.connect.rest.basic.auth.extension.BasicAuthSecurityRestExtension.
@@ -71,16 +68,12 @@ _REFUSED: Final = RestResponse(401, b"User cannot access the resource.", {"Conte
 class BasicAuthExtension(RestExtension):
     """Admits only requests of known users.
 
-    Args:
-        environment: The environment with ``KAFKA_OPTS``; None for the process environment.
-
     Attributes:
         guards_admin: True if separate admin listeners require authentication, too; with Java's way of naming the file
             they stay open.
     """
 
-    def __init__(self, environment: Mapping[str, str] | None = None) -> None:
-        self._environment = os.environ if environment is None else environment
+    def __init__(self) -> None:
         self._passwords: dict[str, str] = {}
         self._read_only: frozenset[str] = frozenset()
         self.guards_admin = False
@@ -89,7 +82,7 @@ class BasicAuthExtension(RestExtension):
         """Reads the users."""
         own = configs.get(USERS_FILE, "").strip()
         self.guards_admin = bool(own)
-        path = own or users_file(login_file(self._environment))
+        path = own or users_file(login_file(os.environ))
         self._passwords = read_users(path)
         self._read_only = frozenset(filter(None, map(str.strip, configs.get(READ_ONLY, "").split(","))))
         if unknown := sorted(self._read_only - self._passwords.keys()):
