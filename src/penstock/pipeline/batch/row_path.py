@@ -510,33 +510,32 @@ class Coordinates(NamedTuple):
         """The coordinates of some rows."""
         return Coordinates._make([column[row] for row in rows] for column in self)
 
-
-def records_of(
-    coordinates: Coordinates,
-    key_schema: Schema | None,
-    keys: Sequence[object],
-    value_schema: Schema | None,
-    values: Sequence[object],
-) -> list[ConnectRecord]:
-    """Makes records; there are as many keys and values as coordinates."""
-    # A constructor call for each record takes twice as long.
-    records: list[ConnectRecord] = []
-    make = SinkRecord.__new__
-    for topic, partition, offset, timestamp, kind, header, key, value in zip(*coordinates, keys, values, strict=True):
-        record: SinkRecord = make(SinkRecord)
-        record.topic = record.original_topic = topic
-        record.kafka_partition = record.original_kafka_partition = partition
-        record.kafka_offset = record.original_kafka_offset = offset
-        record.key_schema = key_schema
-        record.key = key
-        record.value_schema = value_schema
-        record.value = value
-        record.timestamp = timestamp
-        record.timestamp_type = kind
-        record.raw_headers = header
-        record._delivered = None
-        records.append(record)
-    return records
+    def records(
+        self,
+        key_schema: Schema | None,
+        keys: Sequence[object],
+        value_schema: Schema | None,
+        values: Sequence[object],
+    ) -> list[ConnectRecord]:
+        """Makes a record of each message, with these keys and values."""
+        # A constructor call for each record takes twice as long.
+        records: list[ConnectRecord] = []
+        make = SinkRecord.__new__
+        for topic, partition, offset, timestamp, kind, header, key, value in zip(*self, keys, values, strict=True):
+            record: SinkRecord = make(SinkRecord)
+            record.topic = record.original_topic = topic
+            record.kafka_partition = record.original_kafka_partition = partition
+            record.kafka_offset = record.original_kafka_offset = offset
+            record.key_schema = key_schema
+            record.key = key
+            record.value_schema = value_schema
+            record.value = value
+            record.timestamp = timestamp
+            record.timestamp_type = kind
+            record.raw_headers = header
+            record._delivered = None
+            records.append(record)
+        return records
 
 
 class MessageReader:
@@ -611,7 +610,7 @@ class MessageReader:
         rows: Sequence[int] = range(count) if outcome.rows is None else outcome.rows.tolist()
         schemas = {side: found[side].schema if side in found else outcome.shape.side(side).schema for side in SIDES}
         keys, values = (found[side].values if side in found else side_values(outcome, side, count) for side in SIDES)
-        records = records_of(coordinates, schemas["key"], keys, schemas["value"], values)
+        records = coordinates.records(schemas["key"], keys, schemas["value"], values)
         gone: set[int] = set()
         if outcome.dropped is not None:
             gone = {row for row, dropped in zip(rows, outcome.dropped.to_pylist(), strict=True) if dropped}

@@ -413,6 +413,7 @@ def _readable(kind: pa.DataType) -> pa.DataType:
     return kind
 
 
+# --------------------------------------------------------------------------------------------- the union of two schemas
 _MAX_PAIRS: Final = 1024
 #: From narrow to wide; each holds the numbers of those before it exactly.
 _INTEGERS_BY_WIDTH: Final = (Type.INT8, Type.INT16, Type.INT32, Type.INT64)

@@ -263,6 +263,7 @@ _PRINTERS: Final[Mapping[type, Callable[[Sequence[Any]], Sequence[str]]]] = {
 }
 
 
+# ---------------------------------------------------------------------------------------------- names of Java's classes
 _CLASSES: Final = {
     Type.INT8: "java.lang.Byte",
     Type.INT16: "java.lang.Short",

@@ -17,7 +17,7 @@ from penstock.converters.string import SimpleHeaderConverter, StringConverter
 from penstock.data import OPTIONAL_STRING_SCHEMA, STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException
 from penstock.pipeline.batch.batches import CONSUMED_SCHEMA, Failures, PipelineSpec, SinkBatch
-from penstock.pipeline.batch.row_path import Coordinates, merged, parted, records_of, transformed
+from penstock.pipeline.batch.row_path import Coordinates, merged, parted, transformed
 from penstock.pipeline.batch.segments import Classic, ColumnarSegment
 from penstock.pipeline.batch.sink.path import SinkPipeline
 from penstock.pipeline.spark.session import SparkRuntime
@@ -131,7 +131,7 @@ def read(keys: list[bytes | None], values: list[bytes | None], *, key: Converter
 def test_a_record_of_columns_is_what_the_constructor_makes() -> None:
     headers = ConnectHeaders()
     beside = Coordinates(["t"], [1], [7], [5], [TimestampType.LOG_APPEND_TIME], [headers])
-    made = records_of(beside, STRING_SCHEMA, ["k"], None, [{"a": 1}])
+    made = beside.records(STRING_SCHEMA, ["k"], None, [{"a": 1}])
 
     expected: SinkRecord = SinkRecord(
         "t",
