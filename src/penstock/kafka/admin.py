@@ -489,7 +489,7 @@ class TopicCreator:
             )
             admin.create_topic(new)
         except AlreadyExistsException:
-            logger.info("Topic %s was created by somebody else meanwhile", topic)
+            logger.info("Another client has created topic %s meanwhile", topic)
         except Exception as error:
             raise ConnectException(
                 f"Task {self._owner} cannot write to topic {topic}, which could not be looked up or created: "

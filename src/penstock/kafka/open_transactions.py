@@ -267,7 +267,7 @@ class OpenTransactions:
         """Returns the message about the open transaction of one producer, or None if it was ended."""
         if verdict is TransactionVerdict.HANGING:
             own = name is not None and self.is_own(name)
-            why = self._end(cluster, group, name or "") if own else "it is none of this group of workers"
+            why = self._end(cluster, group, name or "") if own else "it does not belong to this group of workers"
             return None if why is None else self._hanging(group, name, why)
         limit_s = (_LONGEST_TIMEOUT_MS if described is None else described.timeout_ms) / 1000
         state = "nothing" if described is None else described.state or error_of(described.error_code).name

@@ -514,7 +514,7 @@ class ErrorKind:
         if self is not ERRORS.get(_INVALID_TOPIC):
             return self
         return self.saying(
-            topic_name_fault(topic) or f"The topic {topic} is one of Kafka's own: nobody may write to it"
+            topic_name_fault(topic) or f"The topic {topic} is one of Kafka's own: clients may not write to it"
         )
 
 

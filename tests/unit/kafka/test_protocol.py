@@ -482,7 +482,7 @@ def test_a_scripted_cluster_stores_at_leaders_alone_and_names_them(connect: Call
 def test_a_topic_that_is_refused_has_a_wrong_name_or_is_kafkas_own() -> None:
     refused = error_of(17)
     own = refused.about("__consumer_offsets").text
-    assert own == "The topic __consumer_offsets is one of Kafka's own: nobody may write to it"
+    assert own == "The topic __consumer_offsets is one of Kafka's own: clients may not write to it"
     for name in ("a b", "ä", "", ".", "..", "x" * 250):
         text = refused.about(name).text
         assert "is no name of a topic" in text

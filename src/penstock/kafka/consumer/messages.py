@@ -301,4 +301,4 @@ def _close(client: ck.Consumer) -> None:
     closing.start()
     closing.join(_CLOSE_S)
     if closing.is_alive():
-        logger.warning("A client that asked for the end of a damaged batch did not end within %g s", _CLOSE_S)
+        logger.warning("The client that looks for the end of a damaged batch did not close within %g s", _CLOSE_S)

@@ -129,12 +129,12 @@ _TEXTS: Final[Mapping[str, str]] = {
     "GROUP_MAX_SIZE_REACHED": (
         "it has as many members as brokers allow (group.max.size). Stop a member, or raise that limit"
     ),
-    "INVALID_GROUP_ID": "brokers take no such name. Set another group.id",
+    "INVALID_GROUP_ID": "brokers do not accept this name. Set another group.id",
     LOGIN_REFUSED: _LOGIN,
     "UNSUPPORTED_SASL_MECHANISM": _LOGIN,
     "ILLEGAL_SASL_STATE": _LOGIN,
     TLS_FAILED: (
-        "no encrypted connection to a broker comes about: {detail}. Check ssl.truststore.location (who has signed the "
+        "the TLS handshake with a broker fails: {detail}. Check ssl.truststore.location (who has signed the "
         "broker's certificate), ssl.keystore.location (where brokers want one of the worker), bootstrap.servers (the "
         "names have to be those of the certificate) and security.protocol"
     ),

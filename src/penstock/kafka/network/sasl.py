@@ -120,7 +120,7 @@ class ScramLogin:
         try:
             signature = base64.b64decode(fields.get("v", ""), validate=True)
         except (ValueError, binascii.Error):
-            raise self._wrong("its signature is none") from None
+            raise self._wrong("its signature is not base64") from None
         assert self._signature is not None
         if not hmac.compare_digest(signature, self._signature):
             raise SaslAuthenticationException(

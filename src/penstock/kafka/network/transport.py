@@ -244,7 +244,7 @@ class Transport:
         except OSError as error:
             raise self._gone(error) from error
         except ValueError as error:
-            raise SslAuthenticationException(f"{self._address.host!r} is no name for TLS: {error}") from error
+            raise SslAuthenticationException(f"{self._address.host!r} is not a valid name for TLS: {error}") from error
         self.socket = self._tls
         self._state = _State.HANDSHAKING
 
@@ -267,7 +267,7 @@ class Transport:
         except ssl.SSLError as error:
             if error.reason in _NO_TLS:
                 raise SslAuthenticationException(
-                    f"What listens at {self._address} does not speak TLS: give its port for TLS, or "
+                    f"The server at {self._address} does not speak TLS: give its port for TLS, or "
                     "security.protocol=PLAINTEXT (with a login SASL_PLAINTEXT)"
                 ) from error
             if _is_refusal(error):
@@ -504,7 +504,7 @@ class Link:
             del self._in[:end]
             expected = self._expected[0] if self._expected else None
             if expected is None or correlation_of(payload) != expected.correlation:
-                raise MalformedResponse(f"The broker at {self.address} answers what it was not asked")
+                raise MalformedResponse(f"The broker at {self.address} sent a response without a request")
             # Removed only afterwards: if the callback cannot read the response, `lost` must still be called.
             expected.answered(payload)
             self._expected.popleft()
@@ -516,4 +516,4 @@ class Link:
                 f"The broker at {self.address} speaks TLS: set security.protocol=SSL (with a login SASL_SSL), or give "
                 "its port without TLS"
             )
-        return f"What answers at {self.address} is no Kafka broker: an answer of {size} bytes"
+        return f"The server at {self.address} is not a Kafka broker: it announces an answer of {size} bytes"

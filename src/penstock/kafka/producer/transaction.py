@@ -429,7 +429,7 @@ class Transaction:
             )
         elif error_code in _FENCED:
             self.failure = ProducerFencedException(
-                f"{self._what()} was ended by somebody else: another producer has the id, or transaction.timeout.ms "
+                f"{self._what()} was ended by another client: another producer has the id, or transaction.timeout.ms "
                 f"was over ({kind.name})"
             )
         else:
@@ -527,7 +527,7 @@ class Coordinator:
         kind = error_of(code)
         if code and kind.retriable and kind.name != "CONCURRENT_TRANSACTIONS":
             self._connections.warn(
-                kind.name, ": the coordinator of its transactions says %s; it is asked again", kind.name
+                kind.name, ": the coordinator of its transactions says %s; the producer asks again", kind.name
             )
 
 

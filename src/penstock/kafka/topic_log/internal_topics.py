@@ -137,7 +137,7 @@ def ensure(admin: TopicAdmin, topic: InternalTopic) -> None:
     except KafkaException as error:
         if error_code(error) not in _DENIED or isinstance(error, _NotMadeException):
             raise
-        logger.info("The worker may not look at the topic %s (%s): it is taken as it is", topic.name, error)
+        logger.info("The worker may not look at the topic %s (%s): it is used unchecked", topic.name, error)
         return
     _check_partitions(topic, found)
     _check_policy(admin, topic)

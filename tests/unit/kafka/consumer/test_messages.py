@@ -122,5 +122,5 @@ def test_a_client_that_never_ends_is_left_behind(
     client = mock.Mock(close=ended.wait)
     monkeypatch.setattr(unreadable, "_CLOSE_S", 0.01)
     unreadable._close(client)
-    assert "did not end within 0.01 s" in caplog.text
+    assert "did not close within 0.01 s" in caplog.text
     ended.set()

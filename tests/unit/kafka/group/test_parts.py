@@ -155,7 +155,11 @@ def test_times_have_a_sum_and_a_maximum():
         ("GROUP_MAX_SIZE_REACHED", "", "group.max.size"),
         ("INVALID_GROUP_ID", "", "Set another group.id"),
         ("SASL_AUTHENTICATION_FAILED", "bad password", "refuses the login: bad password. Check sasl.mechanism"),
-        ("TLS_HANDSHAKE_FAILED", "unknown ca", "comes about: unknown ca. Check ssl.truststore.location"),
+        (
+            "TLS_HANDSHAKE_FAILED",
+            "unknown ca",
+            "handshake with a broker fails: unknown ca. Check ssl.truststore.location",
+        ),
         ("UNSUPPORTED_VERSION", "JoinGroup", "Kafka 2.4 and newer"),
         ("UNKNOWN", "[Error -1]", "the broker answers [Error -1]"),
     ],

@@ -76,7 +76,7 @@ def test_a_challenge_that_is_none_is_refused(challenge: bytes, reason: str) -> N
     [
         (SIGNATURE.replace(b"v=6", b"v=7"), "does not know the password either"),
         (b"v=", "does not know the password either"),
-        (b"v=???", "its signature is none"),
+        (b"v=???", "its signature is not base64"),
         (b"e=invalid-proof", "The broker says: invalid-proof"),
         (b"x=1", "does not know the password either"),
     ],
