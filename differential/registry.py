@@ -29,9 +29,9 @@ from conformance.vectors.codec import decode_schema, decode_value, encode_schema
 from differential.java import java_answers
 from differential.registry_cases import RegistryCases
 from differential.registry_readings import readings, with_the_latest
+from penstock.converters.primitives import TYPE_CONFIG
 from penstock.converters.registry.client import SchemaText
 from penstock.converters.registry.converters import AvroConverter, Codec, ProtobufConverter, RegistryConverter
-from penstock.converters.settings import TYPE_CONFIG
 from penstock.data import Schema
 from penstock.errors import ConnectException
 

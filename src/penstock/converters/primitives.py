@@ -1,9 +1,10 @@
-"""The converters of single primitive values: bytes, booleans and numbers, and the base that StringConverter shares.
+"""The base of the converters that are Spark columns, and those of primitive values: bytes, booleans and numbers.
 
 Numbers are neither widened nor narrowed: a value must have exactly the converter's type. Spark has no function for the
 bits of a floating point number, so columns call Java's.
 
-Source: org.apache.kafka.connect.converters.ByteArrayConverter, BooleanConverter, NumberConverter and its subclasses.
+Source: org.apache.kafka.connect.storage.ConverterConfig; org.apache.kafka.connect.converters.ByteArrayConverter,
+BooleanConverter, NumberConverter and its subclasses.
 """
 
 from __future__ import annotations
@@ -18,8 +19,7 @@ import pyarrow as pa
 from pyspark.sql import functions as F
 
 from penstock.api import Converter, HeaderConverter
-from penstock.config import ConfigDef
-from penstock.converters.settings import TYPE_CONFIG, ConverterConfig, use_of
+from penstock.config import AbstractConfig, ConfigDef, Importance, ValidString, setting
 from penstock.data import OPTIONAL_BOOLEAN_SCHEMA, OPTIONAL_BYTES_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Type
 from penstock.errors import DataException
 from penstock.pipeline.columns.java_text import java_class, java_class_of_value
@@ -42,6 +42,25 @@ from penstock.pipeline.plan.step import (
 
 if TYPE_CHECKING:
     from pyspark.sql import Column
+
+
+#: The setting of every converter; the worker, or the converter itself, sets it.
+TYPE_CONFIG: Final = "converter.type"
+
+
+class ConverterConfig(AbstractConfig):
+    """The settings of every stock converter."""
+
+    converter_type: str = setting(
+        validator=ValidString("key", "value", "header"),
+        importance=Importance.LOW,
+        doc="How this converter will be used.",
+    )
+
+
+def use_of(is_key: bool | None) -> str:
+    """The value of ``converter.type``; None = for headers."""
+    return "header" if is_key is None else "key" if is_key else "value"
 
 
 @dataclass(frozen=True)

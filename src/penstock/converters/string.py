@@ -24,8 +24,7 @@ from pyspark.sql import functions as F
 
 from penstock.api import HeaderConverter
 from penstock.config import ConfigDef, Importance, Width, setting
-from penstock.converters.primitives import PlainConverter, ReadSide, WriteSide
-from penstock.converters.settings import ConverterConfig
+from penstock.converters.primitives import ConverterConfig, PlainConverter, ReadSide, WriteSide
 from penstock.data import NULL_VALUE, OPTIONAL_STRING_SCHEMA, ConnectHeaders, Schema, SchemaAndValue, Values
 from penstock.data.text import to_java_text
 from penstock.errors import DataException, SerializationException

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -51,8 +51,7 @@ from penstock.converters.json.values import (
     write_value,
 )
 from penstock.converters.json.writing import json_column
-from penstock.converters.primitives import PlainConverter, WriteSide
-from penstock.converters.settings import ConverterConfig, not_null
+from penstock.converters.primitives import ConverterConfig, PlainConverter, WriteSide
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import DataException, SerializationException
 from penstock.pipeline.columns.json_text import JsonText, escaped, has_struct_default, joined
@@ -82,7 +81,6 @@ from penstock.pipeline.plan.step import (
 )
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import Column
 
 
@@ -225,6 +223,26 @@ class JsonConverterConfig(ConverterConfig):
         order=1,
         display_name="Replace null with default",
     )
+
+
+T = TypeVar("T")
+
+
+class NullSettingError(TypeError):
+    """A setting that Java unboxes is null."""
+
+    java_name: ClassVar[str] = "java.lang.NullPointerException"
+
+
+def not_null(name: str, value: T | None) -> T:
+    """Returns the value of a setting that Java unboxes.
+
+    Raises:
+        NullSettingError: The value is null.
+    """
+    if value is None:
+        raise NullSettingError(f"{name} must not be null")
+    return value
 
 
 class JsonConverter(PlainConverter):

@@ -14,9 +14,9 @@ Thread: one pipeline thread; the functions: any.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 import numpy as np
 import orjson
@@ -46,10 +46,6 @@ from penstock.pipeline.plan.step import (
     StepPlan,
     TextsAtOnce,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
 
 #: A number that the parser may read differently than Java: minus zero, a number with an exponent, or one with more
 #: digits than fit in 64 bits. A match inside a text only costs time.

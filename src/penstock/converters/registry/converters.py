@@ -27,13 +27,13 @@ import pyarrow.compute as pc
 
 from penstock.api import Converter
 from penstock.config import ConfigDef
+from penstock.converters.primitives import TYPE_CONFIG, use_of
 from penstock.converters.registry.avro.forms import AvroOptions
 from penstock.converters.registry.client import RecentValues, RegistryClient, SchemaText, TextForm
 from penstock.converters.registry.json_schema.values import JsonSchemaOptions
 from penstock.converters.registry.protobuf.names import ProtobufOptions
 from penstock.converters.registry.settings import RECORD_NAME, TOPIC_NAME, RegistryConfig
 from penstock.converters.registry.wire import ColumnReader, frame, no_columns, read_columns, unframe
-from penstock.converters.settings import TYPE_CONFIG, use_of
 from penstock.data import ConnectHeaders, Schema, SchemaAndValue
 from penstock.errors import ConfigException, DataException
 from penstock.pipeline.plan.step import RowConverter, Sorted, WrittenAtOnce

@@ -11,7 +11,7 @@ from typing import Any, Final
 from urllib.parse import urlsplit, urlunsplit
 
 from penstock.config import ConfigType, Importance, LambdaValidator, Password, Range, ValidString, setting
-from penstock.converters.settings import ConverterConfig
+from penstock.converters.primitives import ConverterConfig
 from penstock.errors import ConfigException
 from penstock.keystores import read_store
 
@@ -70,7 +70,7 @@ def _strategy(text: str) -> str | None:
 
 def _check_basic(name: str, value: object) -> None:
     if value not in ("URL", "USER_INFO"):
-        advice = "URL and USER_INFO are there. For SASL_INHERIT, put the same user and password in basic.auth.user.info"
+        advice = "Use URL or USER_INFO. For SASL_INHERIT, put the same user and password in basic.auth.user.info"
         raise ConfigException(name, value, advice)
 
 

@@ -437,7 +437,7 @@ def _refusal(data: bytes, where: str) -> str:
     if not data or data[0] == MAGIC:
         return (
             f"Unknown magic byte! {where} has {len(data)} bytes; a message of a schema registry begins with a zero "
-            f"byte and a schema id, five bytes. It was written by something else: set {side}.converter to what wrote it"
+            f"byte and a schema id, five bytes. Another serializer wrote it: set {side}.converter to its converter"
         )
     text = data[0] in _TEXT_STARTS
     hint = (
@@ -478,12 +478,12 @@ def read_indexes(payload: bytes, where: str) -> tuple[list[int], bytes]:
     if count == 0:
         return [0], payload[at:]
     if not 0 < count <= len(payload):
-        raise DataException(f"{where} says that its message type is {count} levels deep: it is no Protobuf message")
+        raise DataException(f"{where} says that its message type is {count} levels deep: it is not a Protobuf message")
     indexes = []
     for _ in range(count):
         index, at = _read_varint(payload, at, where)
         if index < 0:
-            raise DataException(f"{where} says that its message type is number {index}: it is no Protobuf message")
+            raise DataException(f"{where} says that its message type is number {index}: it is not a Protobuf message")
         indexes.append(index)
     return indexes, payload[at:]
 
@@ -508,4 +508,4 @@ def _read_varint(data: bytes, at: int, where: str) -> tuple[int, int]:
         if byte < 0x80:
             return (number >> 1) ^ -(number & 1), at
         shift += 7
-    raise DataException(f"{where} ends within the place of its message type: it is no Protobuf message")
+    raise DataException(f"{where} ends within the place of its message type: it is not a Protobuf message")

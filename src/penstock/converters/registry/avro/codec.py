@@ -1,4 +1,4 @@
-"""A compiled Avro schema: fastavro encodes and decodes what ``values``, ``blocks`` and ``block_writing`` convert.
+"""A compiled Avro schema: fastavro encodes and decodes what ``values`` and ``blocks`` convert.
 
 Everything that depends only on the schema is done once. The module also compares schemas.
 
@@ -18,8 +18,7 @@ import pyarrow as pa
 from fastavro import parse_schema
 from fastavro.schema import SchemaParseException, UnknownType
 
-from penstock.converters.registry.avro.block_writing import AvroColumnWriter, avro_column_writer
-from penstock.converters.registry.avro.blocks import AvroBlocks, avro_blocks
+from penstock.converters.registry.avro.blocks import AvroBlocks, AvroColumnWriter, avro_blocks, avro_column_writer
 from penstock.converters.registry.avro.forms import MISSING, WIDE, AvroOptions, AvroType, plain, read_avro
 from penstock.converters.registry.avro.schemas import avro_text, connect_schema
 from penstock.converters.registry.avro.values import Convert, value_reader, value_writer

@@ -161,7 +161,7 @@ class _Reader:
             # A schema may be the bare name of a primitive, as in the registry's oldest entries.
             return self._type(text if text in PRIMITIVES else json.loads(text), None)
         except (ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise DataException(f"What should be an Avro schema is none: {error}") from error
+            raise DataException(f"The text is not an Avro schema: {error}") from error
 
     def _type(self, node: Any, namespace: str | None) -> AvroType:
         if isinstance(node, str):
@@ -376,7 +376,7 @@ class AvroOptions(AbstractConfig):
         while parts and not parts[-1]:
             parts.pop()
         if not parts:
-            raise DataException(f"A schema has the name {name!r}, which says nothing; Avro wants one")
+            raise DataException(f"The schema name {name!r} has no last part, which Avro requires")
         return ".".join(self.name(part) for part in parts)
 
 

@@ -309,7 +309,7 @@ def _enum_check(schema: Schema, found: AvroType, place: str) -> Convert:
     def write(value: Any) -> Any:
         symbol = symbols.get(value) if isinstance(value, str) else None
         if symbol is None:
-            raise DataException(f"{value!r} is none of the symbols of the enum {found.name} ({place})")
+            raise DataException(f"{value!r} is not a symbol of the enum {found.name} ({place})")
         return symbol
 
     return write

@@ -196,7 +196,7 @@ def _validator(root: Any, references: Mapping[str, str], text: str) -> Any:
     every = "".join((text, *references.values()))
     if "unevaluatedProperties" in every and "patternProperties" in every:
         raise DataException(
-            "json.fail.invalid.schema=true cannot be had for a JSON Schema with both unevaluatedProperties and "
+            "json.fail.invalid.schema=true does not support a JSON Schema with both unevaluatedProperties and "
             "patternProperties: leave out one of them, or set json.fail.invalid.schema=false"
         )
     return with_limits(kind)(root, registry=schemas_by_name(references))

@@ -16,6 +16,7 @@ Source: io.confluent.connect.protobuf.ProtobufData.toConnectSchema, fromConnectS
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Final
 
 from google.protobuf import descriptor_pb2
@@ -321,6 +322,15 @@ def root_name(schema: Schema, options: ProtobufOptions) -> str:
     return ".".join(options.name(part) for part in (schema.name or f"{names.DEFAULT_NAME}1").split("."))
 
 
+@dataclass(frozen=True)
+class _Scope:
+    """A message type under construction: its full name, and the schemas of the types inside it."""
+
+    message: Any
+    full: str
+    nested: dict[str, Schema]
+
+
 class _File:
     """A file under construction."""
 
@@ -335,15 +345,13 @@ class _File:
             self._unnamed = 1
         package, _, name = root_name(schema, self._options).rpartition(".")
         proto = FileProto(syntax="proto3", package=package)
-        message = proto.message_type.add()
-        self._message(message, schema, name, f".{package}.{name}" if package else f".{name}")
+        full = f".{package}.{name}" if package else f".{name}"
+        self._message(_Scope(proto.message_type.add(name=name), full, {}), schema)
         proto.dependency.extend(self._imports)
         return proto
 
-    def _message(self, message: Any, schema: Schema, name: str, full: str) -> None:
-        message.name = name
-        numbers = free_numbers(schema)
-        nested: dict[str, Schema] = {}
+    def _message(self, scope: _Scope, schema: Schema) -> None:
+        message, numbers = scope.message, free_numbers(schema)
         single = []
         for field in schema.fields:
             if names.is_union(field.schema):
@@ -351,12 +359,11 @@ class _File:
                 next(numbers)
                 message.oneof_decl.add(name=self._union_name(field.schema))
                 for member in field.schema.fields:
-                    made = self._field(
-                        message, full, nested, member.schema, member.name, _next(member.schema, numbers), member=True
-                    )
+                    number = _next(member.schema, numbers)
+                    made = self._field(scope, member.schema, member.name, number, member=True)
                     made.oneof_index = len(message.oneof_decl) - 1
                 continue
-            made = self._field(message, full, nested, field.schema, field.name, _next(field.schema, numbers))
+            made = self._field(scope, field.schema, field.name, _next(field.schema, numbers))
             repeated = made.label == _PROTO.LABEL_REPEATED
             if self._options.optional_for_nullables and field.schema.optional and not repeated:
                 single.append(made)
@@ -367,25 +374,13 @@ class _File:
             message.oneof_decl.add(name=f"_{made.name}")
         name_for_json(message)
 
-    def _entry(self, message: Any, schema: Schema, name: str, full: str) -> None:
-        message.name = name
-        nested: dict[str, Schema] = {}
+    def _entry(self, scope: _Scope, schema: Schema) -> None:
         for number, side, part in ((1, names.KEY, key_part(schema)), (2, names.VALUE, value_part(schema))):
-            self._field(message, full, nested, part, side, number)
+            self._field(scope, part, side, number)
 
-    def _field(
-        self,
-        message: Any,
-        full: str,
-        nested: dict[str, Schema],
-        schema: Schema,
-        name: str,
-        number: int,
-        *,
-        member: bool = False,
-    ) -> Any:
+    def _field(self, scope: _Scope, schema: Schema, name: str, number: int, *, member: bool = False) -> Any:
         """Adds one field, with the types it needs, and returns it."""
-        field = message.field.add(name=self._options.name(name), number=number, label=_PROTO.LABEL_OPTIONAL)
+        field = scope.message.field.add(name=self._options.name(name), number=number, label=_PROTO.LABEL_OPTIONAL)
         try:
             if schema.type in (Type.ARRAY, Type.MAP):
                 field.label = _PROTO.LABEL_REPEATED
@@ -393,12 +388,12 @@ class _File:
                     raise DataException("a oneof has no arrays and maps")
             if schema.type is Type.ARRAY:
                 schema = element_schema(schema)
-            self._type(field, message, full, nested, schema)
+            self._type(field, scope, schema)
         except DataException as error:
             raise DataException(f"field {name}: {error}") from error
         return field
 
-    def _type(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
+    def _type(self, field: Any, scope: _Scope, schema: Schema) -> None:
         logical = _LOGICAL_FILES.get(schema.name)
         if logical is not None:
             self._of_message(field, *logical)
@@ -406,9 +401,9 @@ class _File:
                 self._options_of_decimal(field, schema)
         elif names.is_enum(schema):
             field.type = _PROTO.TYPE_ENUM
-            field.type_name = f"{full}.{self._enum(message, schema)}"
+            field.type_name = f"{scope.full}.{self._enum(scope.message, schema)}"
         elif schema.type is Type.STRUCT or schema.type is Type.MAP:
-            self._nested(field, message, full, nested, schema)
+            self._nested(field, scope, schema)
         elif self._options.wraps(schema):
             self._of_message(field, self._wrapper(schema), _WRAPPERS_FILE)
             self._options_of_width(field, schema)
@@ -421,7 +416,7 @@ class _File:
         field.type_name = f".{name}"
         self._imports[file] = None
 
-    def _nested(self, field: Any, message: Any, full: str, nested: dict[str, Schema], schema: Schema) -> None:
+    def _nested(self, field: Any, scope: _Scope, schema: Schema) -> None:
         name = self._own_name(schema.name)
         if schema.type is Type.MAP:
             name = names.map_entry_name(name)
@@ -430,16 +425,16 @@ class _File:
             name = f"{name}Message"
         plain, place = name, 2
         # Structs with the same name and shape share one type, even if other properties differ; the first use counts.
-        while name in nested and shape(nested[name], _SHAPING) != shape(schema, _SHAPING):
+        while name in scope.nested and shape(scope.nested[name], _SHAPING) != shape(schema, _SHAPING):
             name, place = f"{plain}_{place}", place + 1
         field.type = _PROTO.TYPE_MESSAGE
-        field.type_name = f"{full}.{name}"
-        if name in nested:
+        field.type_name = f"{scope.full}.{name}"
+        if name in scope.nested:
             return
-        nested[name] = schema
-        made = message.nested_type.add()
+        scope.nested[name] = schema
+        inside = _Scope(scope.message.nested_type.add(name=name), field.type_name, {})
         describe = self._entry if schema.type is Type.MAP else self._message
-        describe(made, schema, name, f"{full}.{name}")
+        describe(inside, schema)
 
     def _enum(self, message: Any, schema: Schema) -> str:
         parameter = self._options.enum_parameter
@@ -450,7 +445,7 @@ class _File:
             return name
         symbols = sorted(enum_symbols(schema, self._options).items(), key=lambda one: one[1] != 0)
         if not symbols or symbols[0][1] != 0:
-            raise DataException(f"the enum {name} has no symbol with the number 0, which proto3 wants")
+            raise DataException(f"the enum {name} has no symbol with the number 0, which proto3 requires")
         made = message.enum_type.add(name=name)
         for symbol, number in symbols:
             made.value.add(name=symbol, number=number)

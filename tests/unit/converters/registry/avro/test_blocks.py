@@ -22,7 +22,7 @@ from tests.unit.converters.registry.connect_values import (
     values_of,
 )
 
-from penstock.converters.registry.avro import block_writing as avro_block_writing
+from penstock.converters.registry.avro import blocks
 from penstock.converters.registry.avro.codec import AvroCodec
 from penstock.converters.registry.avro.schemas import avro_text
 from penstock.converters.registry.client import SchemaText
@@ -160,7 +160,7 @@ def test_any_values_have_the_bytes_of_one_by_one(data: st.DataObject) -> None:
     codec = codec_of(schema, **data.draw(SETTINGS))
     values = data.draw(st.lists(values_of(schema), min_size=1, max_size=6))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(avro_block_writing, "PART_BYTES", data.draw(st.sampled_from([1, 200, 1 << 20])))
+        patch.setattr(blocks, "PART_BYTES", data.draw(st.sampled_from([1, 200, 1 << 20])))
         left = check(codec, schema, values, values)
     assert all(one_by_one(codec, schema, values[place]) is None for place in left)
 
@@ -236,7 +236,7 @@ def test_columns_of_every_layout_are_written_at_once(monkeypatch: pytest.MonkeyP
     assert not errors
     assert check(codec_of(schema), schema, column, values) == []
     assert check(codec_of(schema), schema, column[1:5], values[1:5]) == []
-    monkeypatch.setattr(avro_block_writing, "PART_BYTES", 100)
+    monkeypatch.setattr(blocks, "PART_BYTES", 100)
     assert check(codec_of(schema), schema, column[1:5], values[1:5]) == []
     assert check(codec_of(schema), schema, values, values) == []
 
