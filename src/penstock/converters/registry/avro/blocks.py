@@ -2,7 +2,7 @@
 
 A tree of small readers or writers is made once for a schema. Messages of unsupported schemas (unions of three types,
 recursive records, records without fields; for reading, maps whose keys are not texts; for writing, conversions between
-kinds of numbers) are read or written one by one, and so are those that do not seem to fit their schema: ``codec`` and
+kinds of numbers) are read or written one by one, like messages that do not seem to fit their schema: ``codec`` and
 ``values`` do that, or report the error.
 
 Source: the Avro specification, 1.12, "Binary Encoding"; docs/decisions/avro-in-blocks.md.
