@@ -40,14 +40,13 @@ from penstock.worker.bulk.executor import MessageTarget, PartitionWork
 from penstock.worker.bulk.planning import Chain, planned, run_session
 from penstock.worker.bulk.runs import (
     AttemptCounter,
-    Beginning,
     Failure,
     Markers,
     RunKey,
     RunPlan,
     Totals,
-    beginning,
     canonical,
+    continues,
     is_over,
     same_partitions,
     told,
@@ -147,14 +146,6 @@ class BulkServices:
     probe: Callable[[str], None] = no_probe
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A run that is in Kafka."""
-
-    totals: Totals
-    partitions: int
-
-
 class BulkEngine:
     """The bulk work of one task."""
 
@@ -180,7 +171,7 @@ class BulkEngine:
         offsets: OffsetStorageReader,
         ended: Callable[[], bool],
         tell: Callable[[Progress | None], None],
-    ) -> Finished | None:
+    ) -> Totals | None:
         """Does one run, or its rest; blocks until it is done.
 
         Args:
@@ -188,7 +179,7 @@ class BulkEngine:
             ended: True if the task is to pause or to end; called twice a second.
 
         Returns:
-            The result; None if it was cancelled: the next call continues it.
+            The counts of the run; None if it was cancelled: the next call continues it.
 
         Raises:
             ConnectException: The run is not possible; the message names the remedy.
@@ -292,8 +283,7 @@ class BulkEngine:
     def _begin(self, run: RunKey, now: RunPlan, markers: MadeLog) -> int:
         """Removes markers of other runs; returns the number of cores by which Spark divides the run."""
         stored = self._markers.plan(run)
-        if beginning(run, stored, now) is Beginning.GO_ON:
-            assert stored is not None
+        if stored is not None and continues(run, stored, now):
             totals = Totals.of(self._markers.of(run))
             log.info(
                 "The run '%s' of task %s continues: %d of %d Spark partitions, %d rows are in Kafka",
@@ -429,7 +419,7 @@ class BulkEngine:
         while time.monotonic() < until and not ended():
             pause.wait(_LOOK_S)
 
-    def _finished(self, run: RunKey, plan: RunPlan, done: Totals, before: Totals, begun: float) -> Finished:
+    def _finished(self, run: RunKey, plan: RunPlan, done: Totals, before: Totals, begun: float) -> Totals:
         markers = self._markers.of(run)
         missing = [one for one in range(plan.partitions) if one not in markers or not markers[one].done]
         if missing:
@@ -463,7 +453,7 @@ class BulkEngine:
             seconds,
         )
         self._ended.add(run)
-        return Finished(done, plan.partitions)
+        return done
 
 
 def _committed(offsets: OffsetStorageReader, partition: str) -> str:

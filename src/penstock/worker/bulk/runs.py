@@ -1,6 +1,6 @@
 """Runs of bulk work: their names, markers and decisions, without I/O.
 
-A run continues after its markers, or starts over (``beginning``); ``Skipping`` leaves out the rows that a partition has
+A run continues after its markers, or starts over (``continues``); ``Skipping`` leaves out the rows that a partition has
 written before, and detects a query that returns different rows. ``Failure`` is the failure of an attempt on an
 executor, encoded in the text of the exception that Spark passes on. The topic of markers is Penstock's own: Kafka
 Connect in Java knows nothing of it. Invariant 5. Thread: values; ``Markers``: any.
@@ -8,7 +8,6 @@ Connect in Java knows nothing of it. Invariant 5. Thread: values; ``Markers``: a
 
 from __future__ import annotations
 
-import enum
 import json
 import logging
 import threading
@@ -202,27 +201,16 @@ class Markers:
 
 
 # --------------------------------------------------------------------------------------------------------- beginning
-class Beginning(enum.Enum):
-    """The ways in which a run begins."""
-
-    ANEW = "anew"
-    """Nothing of it counts; markers that there are belong to something else."""
-    GO_ON = "go on"
-    """After its markers."""
-
-
-def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
-    """Decides if the markers that a run finds are its own.
+def continues(run: RunKey, stored: RunPlan, now: RunPlan) -> bool:
+    """True if a run continues after the markers that it finds; False if they belong to something else.
 
     Args:
-        stored: The plan of an earlier run of this name; None: there was none.
+        stored: The plan of an earlier run of this name.
         now: The plan of this run. Its partitions are not compared here, see ``same_partitions``.
 
     Raises:
         ConnectException: The name stands for two pieces of work.
     """
-    if stored is None:
-        return Beginning.ANEW
     if stored.source_partition != now.source_partition:
         raise ConnectException(
             f"The run '{run.run}' was begun for the source partition {stored.source_partition}, and is now returned "
@@ -231,17 +219,17 @@ def beginning(run: RunKey, stored: RunPlan | None, now: RunPlan) -> Beginning:
         )
     if _differ(stored.topic_id, now.topic_id) or _differ(stored.topic, now.topic):
         # The written records are gone with the topic, or are in another one.
-        return Beginning.ANEW
+        return False
     if stored.start != now.start:
         # The offset was moved since.
-        return Beginning.ANEW
+        return False
     if stored.end != now.end:
         raise ConnectException(
             f"The run '{run.run}' was begun with the source offset {stored.end}, and is now returned with {now.end}: "
             "the name of a run stands for one piece of work. Name the run after what it reads, so that another range "
             f"has another name; rows that the run has written stay where they are. Or {_RESET}"
         )
-    return Beginning.GO_ON
+    return True
 
 
 def _differ(one: str, other: str) -> bool:

@@ -83,7 +83,28 @@ class _Offsets(OffsetStorageReader):
         return found
 
 
-class ChildSourceTaskContext(SourceTaskContext):
+class _Context:
+    """The calls that the contexts of sources and sinks have, for a class to inherit before its own."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._metrics = _ChildMetrics(channel)
+
+    def configs(self) -> dict[str, str]:
+        found: dict[str, str] = self._channel.call("configs")
+        return found
+
+    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
+        self._channel.call("progress", done, total, unit)
+
+    def plugin_metrics(self) -> PluginMetrics:
+        return self._metrics
+
+    def spark(self) -> SparkSession:
+        raise IllegalWorkerStateException(NO_SPARK)
+
+
+class ChildSourceTaskContext(_Context, SourceTaskContext):
     """The context of a source task.
 
     Attributes:
@@ -92,24 +113,16 @@ class ChildSourceTaskContext(SourceTaskContext):
     """
 
     def __init__(self, channel: Channel, *, frames: bool = False) -> None:
+        super().__init__(channel)
         self.stopping = StopEvent()
         self.requests: TransactionRequests | None = None
         self._frames = frames
-        self._channel = channel
-        self._metrics = _ChildMetrics(channel)
-
-    def configs(self) -> dict[str, str]:
-        found: dict[str, str] = self._channel.call("configs")
-        return found
 
     def offset_storage_reader(self) -> OffsetStorageReader:
         return _Offsets(self._channel)
 
     def advance(self, partition: Mapping[str, object], offset: Mapping[str, object] | None) -> None:
         self._channel.call("advance", dict(partition), None if offset is None else dict(offset))
-
-    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        self._channel.call("progress", done, total, unit)
 
     def transaction_context(self) -> TransactionContext | None:
         """See ``SourceTaskContext``. None if the worker's context has none."""
@@ -119,26 +132,15 @@ class ChildSourceTaskContext(SourceTaskContext):
             self.requests = TransactionRequests("with task.isolation=process", frames=self._frames)
         return self.requests
 
-    def plugin_metrics(self) -> PluginMetrics:
-        return self._metrics
 
-    def spark(self) -> SparkSession:
-        raise IllegalWorkerStateException(NO_SPARK)
-
-
-class ChildSinkTaskContext(SinkTaskContext):
+class ChildSinkTaskContext(_Context, SinkTaskContext):
     """The context of a sink task."""
 
     def __init__(self, channel: Channel) -> None:
-        self._channel = channel
-        self._metrics = _ChildMetrics(channel)
+        super().__init__(channel)
         self._reporter = _Reporter(channel)
         self._calls: dict[int, Callable[[], object]] = {}
         self._numbers = itertools.count()
-
-    def configs(self) -> dict[str, str]:
-        found: dict[str, str] = self._channel.call("configs")
-        return found
 
     @overload
     def offset(self, offsets: TopicPartition, offset: int) -> None: ...
@@ -148,12 +150,6 @@ class ChildSinkTaskContext(SinkTaskContext):
 
     def offset(self, offsets: TopicPartition | Mapping[TopicPartition, int], offset: int | None = None) -> None:
         self._channel.call("offset", *((offsets, offset) if isinstance(offsets, TopicPartition) else (dict(offsets),)))
-
-    def progress(self, done: float | None, total: float | None = None, unit: str = "records") -> None:
-        self._channel.call("progress", done, total, unit)
-
-    def spark(self) -> SparkSession:
-        raise IllegalWorkerStateException(NO_SPARK)
 
     def timeout(self, timeout_ms: int) -> None:
         self._channel.call("timeout", timeout_ms)
@@ -195,9 +191,6 @@ class ChildSinkTaskContext(SinkTaskContext):
         call = self._calls.get(number)
         if call is not None:
             call()
-
-    def plugin_metrics(self) -> PluginMetrics:
-        return self._metrics
 
     @property
     def is_closing(self) -> Closing:

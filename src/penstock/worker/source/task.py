@@ -369,8 +369,8 @@ class SourceTaskRunner(TaskEngine[SourceTask]):
         if done is None:
             return
         self._poller.bulk = None
-        self.counts.records += done.totals.rows
-        self.delivery.records_written += done.totals.sent
+        self.counts.records += done.rows
+        self.delivery.records_written += done.sent
         self._poller.moves.add(frame.source_partition, frame.source_offset)
         if self._commit_polled(self._poller.moves.take()):
             engine.forget_ended(self._source.offset_reader)

@@ -174,14 +174,14 @@ def lost(job: int, partition: int) -> None:
 
 def test_a_run_is_written_once_and_counted(lab: Lab) -> None:
     done = lab.run()
-    assert (done.partitions, done.totals.rows, done.totals.sent, done.totals.partitions) == (3, 285, 285, 3)
+    assert (done.partitions, done.rows, done.sent, done.partitions) == (3, 285, 285, 3)
     assert lab.each_once
     assert lab.told[-1] is None
 
 
 def test_a_job_that_fails_is_begun_again_behind_its_markers(lab: Lab) -> None:
     lab.spark.before = lost
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.spark.jobs == 2
     assert lab.each_once
 
@@ -196,7 +196,7 @@ def test_after_four_jobs_that_get_no_further_the_run_fails_and_a_restart_goes_on
         lab.run()
     assert lab.spark.jobs == 4
     lab.spark.before = lambda job, partition: None
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
 
 
@@ -232,13 +232,13 @@ def test_a_run_that_is_cancelled_goes_on_with_the_next_call(lab: Lab) -> None:
     engine = lab.engine()
     assert lab.run(engine, ended=stopped.is_set) is None
     assert lab.memory.messages == values(95)
-    assert lab.run(engine).totals.sent == 285
+    assert lab.run(engine).sent == 285
     assert lab.each_once
 
 
 def test_another_instance_of_the_task_finds_all_done_and_writes_nothing(lab: Lab) -> None:
     lab.run()
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
 
 
@@ -287,7 +287,7 @@ def test_after_a_reset_or_an_alteration_a_run_writes_all_of_its_rows_again(
     # Killed before the markers were removed; then the offset is set to where it was when the run began.
     lab.reset(partitions)
     lab.offsets.committed = committed
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
 
 
@@ -304,7 +304,7 @@ def test_a_run_that_was_cut_off_begins_anew_after_a_reset_that_has_no_offset_to_
     assert lab.run(ended=stopped.is_set) is None
     lab.memory.messages.clear()
     lab.reset(None)
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
 
 
@@ -315,12 +315,12 @@ def test_after_an_alteration_runs_of_other_boundaries_have_their_own_markers(lab
     lab.memory.messages.clear()
     lab.reset({'{"shop": "a"}'})
     lab.offsets.committed = {"next": 50}
-    assert lab.run(frame=frame_of("50-200", 200)).totals.sent == 285
+    assert lab.run(frame=frame_of("50-200", 200)).sent == 285
     assert lab.each_once
     # A name that does not tell the boundaries is free again, too.
     lab.reset(None)
     lab.memory.messages.clear()
-    assert lab.run(frame=frame_of("0-100", 80)).totals.sent == 285
+    assert lab.run(frame=frame_of("0-100", 80)).sent == 285
     assert lab.each_once
 
 
@@ -329,7 +329,7 @@ def test_offsets_that_were_moved_without_the_worker_begin_a_run_anew(lab: Lab) -
     lab.run()
     lab.memory.messages.clear()
     lab.offsets.committed = {"next": 7}
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
 
 
@@ -337,12 +337,12 @@ def test_a_connector_that_was_made_again_goes_on_and_its_rows_go_to_its_topic(la
     lab.spark.before = lost
     lab.run()
     # Its offsets and markers stay when it is deleted: each row once.
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
     # With another topic all rows go there, also if a broker tells no ids of topics.
     lab.topic_id = ""
     lab.memory.messages.clear()
-    assert lab.run(frame=frame_of("first", 100, topic="renamed")).totals.sent == 285
+    assert lab.run(frame=frame_of("first", 100, topic="renamed")).sent == 285
     assert lab.each_once
 
 
@@ -353,7 +353,7 @@ def test_a_run_of_another_source_partition_says_what_to_do(lab: Lab) -> None:
         lab.run(frame=frame_of("first", 100, partition={"shop": "b"}))
     lab.reset(None)
     lab.memory.messages.clear()
-    assert lab.run(frame=frame_of("first", 100, partition={"shop": "b"})).totals.sent == 285
+    assert lab.run(frame=frame_of("first", 100, partition={"shop": "b"})).sent == 285
 
 
 def test_a_run_begins_anew_where_its_topic_was_made_anew(lab: Lab) -> None:
@@ -361,7 +361,7 @@ def test_a_run_begins_anew_where_its_topic_was_made_anew(lab: Lab) -> None:
     lab.run()
     lab.memory.messages.clear()
     lab.topic_id = "topic-2"
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
     assert lab.each_once
 
 
@@ -385,7 +385,7 @@ def test_speculation_without_transactions_is_refused(lab: Lab) -> None:
     )
     with pytest.raises(ConnectException, match=r"Set spark\.speculation=false"):
         lab.run(frame=frame)
-    assert lab.run().totals.sent == 285
+    assert lab.run().sent == 285
 
 
 def test_left_out_rows_are_in_the_tasks_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:

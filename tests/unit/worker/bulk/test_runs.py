@@ -11,7 +11,6 @@ from penstock.errors import ConnectException
 from penstock.kafka.topic_log.clients import LogRecord
 from penstock.worker.bulk.runs import (
     AttemptCounter,
-    Beginning,
     Marker,
     Markers,
     NotRepeatableException,
@@ -19,7 +18,7 @@ from penstock.worker.bulk.runs import (
     RunPlan,
     Skipping,
     Totals,
-    beginning,
+    continues,
     digest,
     same_partitions,
 )
@@ -76,19 +75,18 @@ def test_records_that_say_nothing_are_passed_over(
 @pytest.mark.parametrize(
     ("stored", "expected"),
     [
-        (None, Beginning.ANEW),
-        (PLAN, Beginning.GO_ON),
-        (replace(PLAN, partitions=3, cores=7), Beginning.GO_ON),
-        (replace(PLAN, topic_id=""), Beginning.GO_ON),
-        (replace(PLAN, topic_id="topic-0"), Beginning.ANEW),
-        (replace(PLAN, topic="b"), Beginning.ANEW),
-        (replace(PLAN, topic="b", topic_id=""), Beginning.ANEW),
-        (replace(PLAN, topic=""), Beginning.GO_ON),
-        (replace(PLAN, start='{"next": 0}', end='{"next": 50}'), Beginning.ANEW),
+        (PLAN, True),
+        (replace(PLAN, partitions=3, cores=7), True),
+        (replace(PLAN, topic_id=""), True),
+        (replace(PLAN, topic_id="topic-0"), False),
+        (replace(PLAN, topic="b"), False),
+        (replace(PLAN, topic="b", topic_id=""), False),
+        (replace(PLAN, topic=""), True),
+        (replace(PLAN, start='{"next": 0}', end='{"next": 50}'), False),
     ],
 )
-def test_a_run_goes_on_behind_markers_of_the_same_work_only(stored: RunPlan | None, expected: Beginning) -> None:
-    assert beginning(RUN, stored, PLAN) is expected
+def test_a_run_goes_on_behind_markers_of_the_same_work_only(stored: RunPlan, expected: bool) -> None:
+    assert continues(RUN, stored, PLAN) is expected
 
 
 @pytest.mark.parametrize(
@@ -100,7 +98,7 @@ def test_a_run_goes_on_behind_markers_of_the_same_work_only(stored: RunPlan | No
 )
 def test_a_name_that_stands_for_two_pieces_of_work_is_refused(stored: RunPlan, told: str) -> None:
     with pytest.raises(ConnectException, match=told):
-        beginning(RUN, stored, PLAN)
+        continues(RUN, stored, PLAN)
 
 
 @pytest.mark.parametrize(

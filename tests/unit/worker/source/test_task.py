@@ -47,7 +47,7 @@ from penstock.kafka.admin import NewTopic, TopicCreator
 from penstock.model import ConnectorTaskId, State
 from penstock.stores.offsets import OffsetReader, connector_offsets
 from penstock.telemetry import Metrics
-from penstock.worker.bulk.engine import BulkEngine, Finished
+from penstock.worker.bulk.engine import BulkEngine
 from penstock.worker.bulk.runs import Totals
 from penstock.worker.errors import ErrorCounts, ErrorHandler, ErrorPolicy, FailedRecord
 from penstock.worker.source import task as source_task
@@ -925,12 +925,12 @@ class Engine(BulkEngine):
         self.told: list[tuple[str, object]] = []
         self.cancelled = 0
 
-    def run(self, frame: BulkFrame, *_: object) -> Finished | None:
+    def run(self, frame: BulkFrame, *_: object) -> Totals | None:
         self.told.append((frame.run, self._rig.committed().get("f")))
         if self.cancelled:
             self.cancelled -= 1
             return None
-        return Finished(Totals(1, 10, 10), 1)
+        return Totals(1, 10, 10)
 
     def forget_ended(self, offsets: object) -> None:
         self.told.append(("forgotten", self._rig.committed().get("f")))
