@@ -183,8 +183,9 @@ _SCRIPT = 'read -r pid || exit 0; read -r word || kill -KILL "$pid" 2>/dev/null'
 
 
 class OwnerGuard:
-    """Kills one process when this one disappears.
+    """Kills one process when this one disappears, even by SIGKILL: a shell waits on a pipe that only this one holds.
 
+    Linux's own signal at the death of a parent follows the thread that started the child, not the process.
     Start the guard before the process to guard, so that the time without a guard is as short as can be.
     """
 

@@ -10,16 +10,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import unquote, urlsplit
 
 from penstock.config import AbsentSetting, AbstractConfig, Importance, Password, Range, ValidString, setting
 from penstock.errors import ConfigException, ConnectException
 from penstock.files.s3 import S3Options
 from penstock.files.store import Store
-
-if TYPE_CHECKING:
-    from penstock.files.s3 import S3Options
 
 #: The time, in seconds, that a store has for an answer while a configuration is checked.
 _LOOK_S = 10.0

@@ -375,11 +375,13 @@ class Questions:
         config.setdefault("name", "preview")
         config = self._plane.unmasked(config["name"] or "", config)
 
-        name, stages, ended = config["name"] or "", self._plane.stages, False
+        name, stages, said, ended = config["name"] or "", self._plane.stages, "", False
 
         def note(step: str) -> None:
-            if not ended:
-                stages[name] = f"busy with a preview of connector {name}, which {step}"
+            nonlocal said
+            # The step of a request about the connector itself stays: that request waits for it.
+            if not ended and stages.get(name, said) == said:
+                said = stages[name] = f"busy with a preview of connector {name}, which {step}"
 
         def check() -> tuple[PreviewRequest, Redaction]:
             resolved = worker.resolve({key: value for key, value in config.items() if value is not None})
@@ -402,7 +404,8 @@ class Questions:
             return await self._plane.loop.off_loop("preview", show)
         finally:
             ended = True
-            stages.pop(name, None)
+            if stages.get(name) == said:
+                del stages[name]
 
     async def validate(self, config: dict[str, str | None]) -> ConfigInfos:
         parts = await self._plane.ready()

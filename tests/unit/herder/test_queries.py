@@ -13,7 +13,7 @@ from penstock.api import TopicPartition
 from penstock.errors import BadRequestException, ConnectException, NotFoundException
 from penstock.herder.queries import effective_settings, explain_commit, explain_roads
 from penstock.model import ConnectorType, State
-from penstock.model.payloads import PreviewLimits
+from penstock.model.payloads import PreviewLimits, PreviewRequest
 from penstock.validation.config_infos import ConfigInfos
 
 LIMITS = PreviewLimits(10, 5.0, 1024)
@@ -54,6 +54,26 @@ def test_a_preview_shows_no_secret_in_its_answer_and_its_errors(setup: Setup, mo
     with pytest.raises(BadRequestException, match="is wrong") as caught:
         setup.herder.preview(config, None, LIMITS).result(10)
     assert "hunter2" not in str(caught.value)
+
+
+def test_a_preview_leaves_the_step_of_a_request_about_its_connector(
+    setup: Setup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps: list[str | None] = []
+
+    def answer(request: PreviewRequest) -> dict[str, object]:
+        request.step("reads the source")
+        steps.append(setup.herder.busy_with("a"))
+        return {}
+
+    monkeypatch.setattr(setup.worker, "preview", answer)
+    with setup.herder.plane.stage("a", "calling start()"):
+        began = setup.herder.busy_with("a")
+        setup.herder.preview({"connector.class": SOURCE, "name": "a"}, None, LIMITS).result(10)
+        assert (steps, setup.herder.busy_with("a")) == ([began], began)
+    setup.herder.preview({"connector.class": SOURCE, "name": "a"}, None, LIMITS).result(10)
+    assert steps[1] == "busy with a preview of connector a, which reads the source"
+    assert setup.herder.busy_with("a") is None
 
 
 def test_a_preview_of_no_class_is_refused(setup: Setup) -> None:

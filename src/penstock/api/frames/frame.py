@@ -8,32 +8,23 @@ Owning thread: the task's; a frame does not change after it has been handed over
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias
 
-from penstock.api.record import TopicPartition
+from penstock.api.record import OffsetAndMetadata, TopicPartition
 from penstock.data import Schema, Type
-from penstock.errors import IllegalWorkerStateException
+from penstock.errors import IllegalWorkerStateException, KafkaRetriableException, RetriableException
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
     from penstock.api.frames.fields import FieldTypes
     from penstock.api.sink import SinkTaskContext
-from typing import TYPE_CHECKING, TypeAlias
-
-from penstock.errors import KafkaRetriableException, RetriableException
-
-if TYPE_CHECKING:
-    import numpy as np
-
-import time
-from collections.abc import Collection
-
-from penstock.api.record import OffsetAndMetadata
 
 #: One row number, a list of row numbers, or a mask with True for selected rows: a list, a NumPy array, or a PyArrow
 #: array.

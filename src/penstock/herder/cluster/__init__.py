@@ -11,10 +11,11 @@ Start from:
 - ``Signer``, ``Verifier`` (``session_keys``): prove that a request comes from a worker of the group.
 
 A round goes from ``penstock.kafka.group``, Kafka's side of the membership, through ``assignment`` to ``member``;
-``penstock.herder.running`` defines the herder's interface to a group, derives the units to run from a snapshot and an
-assignment, and starts and stops instances to match. The worker that a connector is assigned to has its instance and
-status, and asks the leader to store its task configurations; the worker of a task has its threads, clients, status and
-offsets. ``penstock.rest.services`` passes on requests for another worker.
+``penstock.herder.control_plane`` defines the herder's interface to a group (``Membership``), and
+``penstock.herder.running`` derives the units to run from a snapshot and an assignment, and starts and stops instances
+to match. The worker that a connector is assigned to has its instance and status, and asks the leader to store its task
+configurations; the worker of a task has its threads, clients, status and offsets. ``penstock.rest.services`` passes on
+requests for another worker.
 
 To change the stored records, start from ``penstock.model.cluster_config`` and ``penstock.stores.config``. The workers
 of ``testkit.simulated_cluster`` test the invariants under failures.

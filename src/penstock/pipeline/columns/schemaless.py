@@ -3,7 +3,7 @@
 A column starts from its Arrow type in the previous batch, so it keeps its fields in order and only widens: a new field
 adds a column, null fits every type, whole numbers become doubles after the first fraction, and marks record the whole
 ones. Values at one position without a common type (texts and numbers, or numbers that do not all fit doubles) are
-VARIANT in that position and batch. Marks also record missing fields (``penstock.api.frames.schemaless_columns``).
+VARIANT in that position and batch. Marks also record missing fields (``penstock.api.frames.fields``).
 """
 
 from __future__ import annotations
