@@ -1,6 +1,7 @@
 """Workers that share work, in virtual time: what moves, what stays, and what holds whatever happens."""
 
 import os
+from concurrent.futures import Future
 from contextlib import contextmanager
 
 import pytest
@@ -13,6 +14,7 @@ from testkit.simulated_cluster.stores import LogConfigStore
 
 from penstock.errors import ForbiddenException, KafkaRetriableException
 from penstock.herder.control_plane import NotHereException
+from penstock.kafka.group.events import RoundJoined
 from penstock.model import ConnectorTaskId, TargetState
 from penstock.model.cluster_config import SessionKey, connector_entries, session_key_entries
 
@@ -49,6 +51,25 @@ def test_the_work_of_a_connector_is_spread_over_all_workers():
         made.settle()
         loads = [len([unit for unit in units if isinstance(unit, ConnectorTaskId)]) for units in made.where().values()]
         assert loads == [3, 3, 3]
+
+
+def test_a_worker_counts_its_rounds_from_the_join_until_the_assignment_is_in_force(monkeypatch):
+    with cluster("a", "b") as made:
+        rounds = [node.group.rounds for node in made.present()]
+        before = [one.completed for one in rounds]
+        assert min(before) >= 1
+        assert not any(one.under_way for one in rounds)
+        made.add("c")
+        made.settle()
+        assert all(one.completed > least for one, least in zip(rounds, before, strict=True))
+        joining, lost, joined = made.present()
+        ready = Future[None]()
+        ready.set_result(None)
+        monkeypatch.setattr(joining.thread, "submit", lambda request: ready)
+        joining.group.before_join(1)
+        lost.group.lost("its session has ended")
+        joined.group.joined(RoundJoined(1000, "c", "sessioned", b""))
+        assert all(node.group.rounds.under_way for node in made.present())
 
 
 def test_a_new_connector_disturbs_no_other():
