@@ -262,7 +262,7 @@ _NONE: Final[frozenset[str]] = frozenset()
 
 
 class StatusTopicStore(LocalStatusStore):
-    """A `StatusStore` on a log."""
+    """A `StatusStore` on a log; the base holds what was read back, under a lock that is taken last."""
 
     def __init__(self, log: RecordLog, *, clock: Callable[[], float] = time.time) -> None:
         super().__init__()
