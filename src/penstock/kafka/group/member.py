@@ -29,6 +29,9 @@ logger = logging.getLogger("penstock.kafka.group")
 
 _BROKEN_FIRST_S: Final = 0.5
 _BROKEN_MOST_S: Final = 30.0
+#: A broker that was looked up, but not connected to, may have another address when it is needed.
+_NAME_LIFE_S: Final = 10.0
+_NOT_FOUND: Final = (None, None, float("-inf"))
 
 Ended = Callable[[object, BaseException | None], None]
 
@@ -96,19 +99,19 @@ class HostNames:
         except socket.gaierror:
             pass
         place = (host, port)
-        if place not in self._found:
+        if (ended := self._found.get(place, _NOT_FOUND)) is not None and time.monotonic() > ended[2]:
             self._found[place] = None
-            self._calls.submit(lambda: socket.getaddrinfo(host, port, **how), lambda *ended: self._end(place, ended))
+            self._calls.submit(lambda: socket.getaddrinfo(host, port, **how), lambda *ended: self._end(place, *ended))
         if (ended := self._found[place]) is None:
             raise NamePendingException(f"The host {host} is being looked up")
         del self._found[place]
-        found, error = ended
+        found, error, _ = ended
         if error is not None:
             raise error
         return list(found)
 
-    def _end(self, place: tuple[str, int], ended: tuple[object, BaseException | None]) -> None:
-        self._found[place] = ended
+    def _end(self, place: tuple[str, int], found: object, error: BaseException | None) -> None:
+        self._found[place] = (found, error, time.monotonic() + _NAME_LIFE_S)
         self._wake()
 
 
@@ -193,19 +196,22 @@ class GroupMember:
 
     def _run(self) -> None:
         pause = RejoinBackoff(_BROKEN_FIRST_S, _BROKEN_MOST_S)
+        broken = False
         while True:
             try:
+                if broken:
+                    self._life = self._new_life()
+                    # If it is closed before it first runs, this is the only report of its end.
+                    if self._closing.is_set():
+                        self._life.end("the worker stops", 0.0)
                 self._life.run()
                 return
             except Exception:
                 logger.exception("The client of the group %s broke; another one takes over", self._settings.group_id)
                 self._give_up()
+            broken = True
             if self._closing.wait(pause.next_s()):
                 return
-            self._life = self._new_life()
-            # If it is closed before it first runs, this is the only report of its end.
-            if self._closing.is_set():
-                self._life.end("the worker stops", 0.0)
 
     def _give_up(self) -> None:
         if self._state.standing.joined:

@@ -235,9 +235,10 @@ class GroupLife:
     def _round(self) -> None:
         state, settings = self.state, self._settings
         state.counts.round_began(time.monotonic())
-        if not self._prepared:
-            self._prepare()
+        while not self._prepared:
+            # Work that is lost while the owner prepares has to stop, too.
             self._prepared = True
+            self._prepare()
         if not self._is_reachable():
             raise _AgainError
         self._rejoin = True
@@ -278,9 +279,10 @@ class GroupLife:
         took_s = time.monotonic() - synced_at
         state.counts.sync_answered(took_s)
         if took_s * 1000 > settings.session_timeout_ms:
-            # The answer may be old, if this process was frozen meanwhile.
-            self._beat()
-            self._wait_while(lambda: self._beating)
+            # The answer may be old, if this process was frozen meanwhile: only the broker knows.
+            asked_again = request(HEARTBEAT, settings.group_id, generation, member_id, None)
+            _, code = self._answer(asked_again, min(settings.network.request_timeout, settings.session_timeout_ms / 1000))
+            self._check(code)
         self._still_in(member_id, generation, losses)
         self._rejoin = state.asked != asked
         if not self._rejoin:
@@ -401,7 +403,9 @@ class GroupLife:
         look_at = self._watch(now)
         if self._in_round and self._leaving is not None:
             raise _LeavesError
-        self._connections.tend(now)
+        if not self._waits:
+            # The broker would answer a renewed login only after the request of a round, and nothing is sent meanwhile.
+            self._connections.tend(now)
         self._reach(now)
         if self._is_beat_due(now):
             self._beat()

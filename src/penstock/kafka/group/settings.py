@@ -73,14 +73,15 @@ def group_settings(worker: Mapping[str, str], *, client_id: str) -> GroupSetting
     connect_most_ms = _milliseconds(worker, "socket.connection.setup.timeout.max.ms", 30_000, faults)
     if faults:
         raise _joined(faults)
+    network = own_connections(admin)
     return GroupSettings(
         group_id=group_id,
         client_id=own_id,
         session_timeout_ms=session_ms,
         rebalance_timeout_ms=rebalance_ms,
         heartbeat_interval_ms=heartbeat_ms,
-        connect_most_s=connect_most_ms / 1000,
-        network=own_connections(admin),
+        connect_most_s=max(connect_most_ms / 1000, network.connect_timeout),
+        network=network,
     )
 
 

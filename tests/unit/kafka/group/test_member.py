@@ -17,11 +17,12 @@ from testkit.brokers.group_owner import GroupOwner, run_member, say_back
 from testkit.waiting import await_true
 
 from penstock.kafka import protocol
+from penstock.kafka.group import member as group_member
 from penstock.kafka.group import rounds
 from penstock.kafka.group.member import GroupMember
 from penstock.kafka.group.rounds import GroupLife
 from penstock.kafka.group.settings import group_settings
-from penstock.kafka.network.transport import _dead_machine_options
+from penstock.kafka.network.transport import LinkLostException, _dead_machine_options
 from penstock.kafka.protocol import Message
 
 WORKER = {
@@ -48,8 +49,10 @@ class Broker:
     Attributes:
         requests: Kind and content of what was asked.
         reachable: Whether a connection stands.
-        next: Answers to come, by kind: an error by name, None for later, or a function of the request.
+        next: Answers to come, by kind: an error by name, None for later, a function of the request, or an exception if
+            the connection is lost.
         pending: Requests that are to be answered later, and what waits for the answer.
+        tend: Called when logins are renewed.
     """
 
     def __init__(self) -> None:
@@ -59,6 +62,7 @@ class Broker:
         self.pending: list[tuple[Any, Callable[[Any], None]]] = []
         self.generation = 0
         self.members = 0
+        self.tend: Callable[[], None] = lambda: None
 
     def send(self, request: Any, answered: Callable[[Any], None], lost: Callable[[Any], None]) -> None:
         kind = request.message.api.name.title().replace("_", "")
@@ -68,6 +72,8 @@ class Broker:
         answer = self.next[kind].popleft() if self.next[kind] else ""
         if answer is None:
             self.pending.append((asked, answered))
+        elif isinstance(answer, Exception):
+            lost(answer)
         elif callable(answer):
             answered(answer(asked))
         else:
@@ -124,7 +130,7 @@ class PlayedConnections:
         self.answers.append(lambda: self.broker.send(asked, answered, lost))
 
     def tend(self, now: float) -> None:
-        pass
+        self.broker.tend()
 
     def times(self, now: float, *, waiting: bool) -> list[float]:
         return []
@@ -234,6 +240,60 @@ def test_an_assignment_that_comes_after_the_session_is_not_believed_unasked(play
         owner.wait("joined", lambda joined: joined.member_id == "member-2")
         assert [told.about.generation for told in owner.all("joined")] == [1, 3]
         assert len(owner.all("lost")) == 1
+
+
+@pytest.mark.parametrize("instead", ["NOT_COORDINATOR", "REBALANCE_IN_PROGRESS", LinkLostException("gone")])
+def test_an_assignment_that_comes_after_the_session_counts_only_if_the_broker_says_so(
+    played: Broker, instead: Any
+) -> None:
+    def late(request: Any) -> list[Any]:
+        threading.Event().wait(0.7)
+        played.next["Heartbeat"].append(instead)
+        return played.SyncGroup(request, "")
+
+    with run_member(WORKER, owner := GroupOwner("one")) as member:
+        owner.wait_joined()
+        played.next["SyncGroup"].append(late)
+        member.rejoin("to see what becomes of it")
+        owner.wait("joined", lambda joined: joined.generation == 3)
+        assert [told.about.generation for told in owner.all("joined")] == [1, 3]
+
+
+def test_work_that_is_lost_while_the_owner_prepares_has_to_stop_before_the_member_joins(played: Broker) -> None:
+    hold = threading.Event()
+
+    def wait(generation: int) -> None:
+        if generation == 1:
+            hold.wait(10)
+
+    with run_member(WORKER, owner := GroupOwner("one", before_join=wait)) as member:
+        owner.wait_joined()
+        member.rejoin("to see what becomes of it")
+        await_true(lambda: len(owner.all("before_join")) == 2)
+        played.reachable = False
+        owner.wait("lost")
+        played.reachable = True
+        hold.set()
+        owner.wait("joined", lambda joined: joined.generation == 2)
+        assert kinds(owner)[-5:] == ["before_join", "lost", "before_join", "assign", "joined"]
+
+
+def test_a_login_is_not_renewed_while_a_round_waits_for_others(played: Broker) -> None:
+    def renew() -> None:
+        # The broker answers in order, and a connection is out of use until its login is renewed.
+        played.reachable = not played.pending
+
+    with run_member(WORKER, owner := GroupOwner("one")) as member:
+        owner.wait_joined()
+        played.tend = renew
+        played.next["JoinGroup"].append(None)
+        member.rejoin("to see what becomes of it")
+        await_true(lambda: len(played.pending) == 1)
+        threading.Event().wait(0.3)
+        request, waiting = played.pending.pop()
+        member._life.post(lambda: waiting(played.JoinGroup(request, "")))
+        owner.wait("joined", lambda joined: joined.generation == 2)
+        assert not owner.all("lost")
 
 
 def test_work_that_is_lost_during_a_round_is_not_given_back_by_it(played: Broker) -> None:
@@ -389,6 +449,29 @@ def test_a_life_that_breaks_gives_up_the_work_and_is_followed_by_another(
         assert lost.about == "the client of the group broke"
         assert owner.wait_joined(after=lost.at)
     assert "a fault of the client" in caplog.text
+
+
+def test_a_life_that_cannot_begin_is_followed_by_another(
+    played: Broker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(group_member, "_BROKEN_FIRST_S", 0.01)
+    with run_member(WORKER, owner := GroupOwner("one")) as member:
+        joined = owner.wait_joined()
+        sound, fails = rounds.ProducerConnections, iter([OSError("Too many open files")])
+
+        def connections(*given: Any, **more: Any) -> Any:
+            for error in fails:
+                raise error
+            return sound(*given, **more)
+
+        monkeypatch.setattr(rounds, "ProducerConnections", connections)
+
+        def breaks() -> None:
+            raise AssertionError("a fault of the client")
+
+        member._life.post(breaks)
+        assert owner.wait_joined(after=joined.at + 0.001)
+    assert "Too many open files" in caplog.text
 
 
 def test_an_owner_whose_work_does_not_stop_in_time_is_waited_for_no_longer(played: Broker) -> None:

@@ -2,9 +2,11 @@
 
 import socket
 import threading
+from types import SimpleNamespace
 
 import pytest
 
+from penstock.kafka.group import member
 from penstock.kafka.group.events import refusal
 from penstock.kafka.group.member import GroupCalls, HostNames
 from penstock.kafka.group.session import GroupCounts, Timed
@@ -102,6 +104,30 @@ def test_a_host_that_is_not_found_is_an_error_once_and_looked_up_again_then(monk
         names.look_up("kafka.example.org", 1, type=1)
     with pytest.raises(NamePendingException):
         names.look_up("kafka.example.org", 1, type=1)
+    assert calls.close(5)
+
+
+def test_an_address_that_was_found_long_ago_is_looked_up_again(monkeypatch):
+    woken, now = threading.Event(), [100.0]
+    addresses = iter(["192.0.2.1", "192.0.2.2"])
+
+    def resolve(*_, **how):
+        if how.get("flags"):
+            raise socket.gaierror
+        return [("family", "kind", 0, "", (next(addresses), 1))]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    monkeypatch.setattr(member, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    calls = GroupCalls("names")
+    names = HostNames(calls, woken.set)
+    for _ in range(2):
+        with pytest.raises(NamePendingException):
+            names.look_up("kafka.example.org", 1, type=1)
+        assert woken.wait(5)
+        woken.clear()
+        now[0] += 3600
+    now[0] -= 3600
+    assert names.look_up("kafka.example.org", 1, type=1)[0][4] == ("192.0.2.2", 1)
     assert calls.close(5)
 
 

@@ -58,6 +58,10 @@ def test_the_workers_settings_without_a_prefix_count():
     assert not network.rebootstrap
 
 
+def test_later_attempts_to_connect_have_no_less_time_than_the_first():
+    assert settings(socket_connection_setup_timeout_ms="60000").connect_most_s == 60
+
+
 def test_those_of_connectors_clients_do_not_count():
     found = settings(consumer_session_timeout_ms="1", admin_request_timeout_ms="1", producer_client_id="no")
     assert (found.session_timeout_ms, found.network.request_timeout) == (10_000, 40)
