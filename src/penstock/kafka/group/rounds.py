@@ -280,8 +280,8 @@ class GroupLife:
         state.counts.sync_answered(took_s)
         if took_s * 1000 > settings.session_timeout_ms:
             # The answer may be old, if this process was frozen meanwhile: only the broker knows.
-            asked_again = request(HEARTBEAT, settings.group_id, generation, member_id, None)
-            _, code = self._answer(asked_again, min(settings.network.request_timeout, settings.session_timeout_ms / 1000))
+            beat = request(HEARTBEAT, settings.group_id, generation, member_id, None)
+            _, code = self._answer(beat, self._beat_timeout_s())
             self._check(code)
         self._still_in(member_id, generation, losses)
         self._rejoin = state.asked != asked
@@ -473,11 +473,13 @@ class GroupLife:
         """Connects to the coordinator, or asks any broker for it, if the member wants to be in its group."""
         if self._link() is not None or not (self.state.joins or self._member_id):
             return
-        if self._coordinator is not None:
-            self._connections.to(self._coordinator[1], now)
+        away = None if self._coordinator is None else self._coordinator[1]
+        if away is not None:
+            self._connections.to(away, now)
         if self._searching or now < self._search_at:
             return
-        link = self._connections.any(now, self._brokers)
+        # A machine that is dead, or a broker that is frozen, must not delay the search for its successor.
+        link = self._connections.any(now, self._brokers, away)
         if link is None:
             return
         self._searching = True
@@ -577,8 +579,10 @@ class GroupLife:
             self._beating = False
 
         asked = request(HEARTBEAT, settings.group_id, self._generation, self._member_id, None)
-        timeout_s = min(settings.network.request_timeout, settings.session_timeout_ms / 1000)
-        self._connections.ask(link, asked, answered, lost, timeout=timeout_s)
+        self._connections.ask(link, asked, answered, lost, timeout=self._beat_timeout_s())
+
+    def _beat_timeout_s(self) -> float:
+        return min(self._settings.network.request_timeout, self._settings.session_timeout_ms / 1000)
 
     # ----------------------------------------------------------------------------------------------------------- owner
     def _protocols(self) -> Sequence[tuple[str, bytes]]:

@@ -126,13 +126,15 @@ class ProducerConnections:
         self._seldom.warning(key, "%s" + text, self._owner, *args)
 
     # ---------------------------------------------------------------- selection
-    def any(self, now: float, known: Mapping[int, BrokerEndpoint]) -> Link | None:
-        """A usable connection; creates one if there is none."""
+    def any(
+        self, now: float, known: Mapping[int, BrokerEndpoint], besides: BrokerEndpoint | None = None
+    ) -> Link | None:
+        """A usable connection; creates one to another broker than ``besides`` if there is none."""
         usable = [link for link in self._links.values() if link.usable]
         if usable:
             # Answers come in the order of requests, so an idle connection, or one that is not stuck, answers soonest.
             return min(usable, key=lambda link: link.under_way)
-        if self._links:
+        if self._links.keys() - {besides}:
             return None
         if known and not self._settings.rebootstrap:
             places = list(known.values())
@@ -141,7 +143,7 @@ class ProducerConnections:
         for _ in places:
             place = places[self._turn % len(places)]
             self._turn += 1
-            if self.to(place, now) is not None:
+            if place != besides and self.to(place, now) is not None:
                 break
         return None
 

@@ -217,7 +217,7 @@ class _Tokens:
                 raise SaslAuthenticationException(str(error)) from error
             wait = min(self._settings.backoff_max, self._settings.backoff * 2.0 ** min(self._failed, 30))
             self._failed, self._not_before = self._failed + 1, time.monotonic() + wait
-            self._seldom.warning("token", "The producer of %s: %s; the client asks again", self._name, error)
+            self._seldom.warning("token", "The login of %s: %s; the client asks again", self._name, error)
         now, token = time.time(), self._token
         if token is not None and now < token.renew_at:
             self._failed = 0

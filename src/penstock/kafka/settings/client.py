@@ -494,7 +494,7 @@ def compression(settings: Mapping[str, str]) -> TranslatedFamily[Compression]:
 #: The number of requests in flight whose sequence numbers a broker remembers.
 IDEMPOTENT_REQUESTS = 5
 
-
+#: As in Java: an optional protocol, which is ignored, and a host with its port.
 _ADDRESS = re.compile(r"(?:[0-9a-zA-Z\-%._]*://)?\[?([0-9a-zA-Z\-%._:]*)\]?:([0-9]+)")
 
 

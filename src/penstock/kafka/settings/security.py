@@ -377,9 +377,6 @@ def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
     return module.rpartition(".")[2], dict(zip(body[0::3], body[2::3], strict=True))
 
 
-# As in Java: an optional protocol, which is ignored, and a host with its port.
-
-
 def client_context(settings: TlsSettings) -> ssl.SSLContext:
     """Creates the TLS context of the worker's own connections. Raises ``ConfigException`` if OpenSSL rejects a key, a
     certificate or the cipher suites.

@@ -123,7 +123,7 @@ class PlayedConnections:
     def to(self, address: Any, now: float) -> Any:
         return self.usable(address)
 
-    def any(self, now: float, known: Any) -> Any:
+    def any(self, now: float, known: Any, besides: Any) -> Any:
         return self.usable(None)
 
     def ask(self, link: Any, asked: Any, answered: Any, lost: Any = None, *, timeout: float = 0) -> None:
@@ -457,7 +457,7 @@ def test_a_life_that_cannot_begin_is_followed_by_another(
     monkeypatch.setattr(group_member, "_BROKEN_FIRST_S", 0.01)
     with run_member(WORKER, owner := GroupOwner("one")) as member:
         joined = owner.wait_joined()
-        sound, fails = rounds.ProducerConnections, iter([OSError("Too many open files")])
+        sound, fails = vars(rounds)["ProducerConnections"], iter([OSError("Too many open files")])
 
         def connections(*given: Any, **more: Any) -> Any:
             for error in fails:

@@ -54,6 +54,17 @@ def test_where_no_known_broker_can_be_reached_the_bootstrap_servers_are_asked_ag
     assert asked == expected
 
 
+def test_a_broker_that_does_not_answer_keeps_nobody_from_asking_another(asked: set[BrokerEndpoint]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        away, made = BrokerEndpoint(*silent.getsockname()), connections()
+        made.to(away, 0.0)
+        made.any(0.0, {1: away, 2: KNOWN})
+        assert asked == {away}
+        made.any(0.0, {1: away, 2: KNOWN}, away)
+        made.close()
+    assert asked == {away, KNOWN, BOOTSTRAP}
+
+
 def test_without_any_known_broker_the_bootstrap_servers_are_asked_whatever_the_strategy(
     asked: set[BrokerEndpoint],
 ) -> None:
