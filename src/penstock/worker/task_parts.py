@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 import socket
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -278,6 +279,8 @@ def _monitor(name: str, plugin: object, metrics: InstanceMetrics, **labels: str)
 
 #: Stands for the transactional id of each Spark partition.
 _ID: Final = "penstock-bulk"
+#: Tasks that begin their first runs at once write the name once.
+_NAMING: Final = threading.Lock()
 
 
 def writers_name(worker: Mapping[str, str], host: str) -> str:
@@ -296,9 +299,10 @@ def writers_name(worker: Mapping[str, str], host: str) -> str:
     kept = Path(f"{offsets}.bulk")
     made = f"standalone-{hashlib.sha256(f'{host}:{offsets}'.encode()).hexdigest()[:8]}"
     try:
-        if kept.exists() and (name := kept.read_text().strip()):
-            return name
-        replace_file(kept, f"{made}\n".encode())
+        with _NAMING:
+            if kept.exists() and (name := kept.read_text().strip()):
+                return name
+            replace_file(kept, f"{made}\n".encode())
     except (OSError, UnicodeDecodeError) as error:
         log.warning(
             "The name %s of this worker's bulk work cannot be kept in %s (%s). A run that is half done begins anew if "
@@ -349,7 +353,7 @@ def make_bulk(
     return BulkEngine(
         task,
         BulkServices(
-            writers_name(worker.raw, socket.gethostname()),
+            partial(writers_name, worker.raw, socket.gethostname()),
             runtime,
             worker.spark_settings(),
             Chain(pipeline, jobs, make_recipes(worker, settings, plugins, task.connector)),

@@ -1,9 +1,12 @@
 """The parts of a task: converters of a worker's file are checked before any is made, and parts get their metrics."""
 
 import re
+import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -20,13 +23,21 @@ from penstock.config import ConfigDef, ConfigType
 from penstock.errors import ConnectException
 from penstock.model import ConnectorTaskId, ConnectorType
 from penstock.plugins import Plugins
-from penstock.settings import ConnectorSettings, InstalledPlugins, InvalidSettingsError, StandaloneSettings
-from penstock.telemetry import Metrics
+from penstock.settings import (
+    ConnectorSettings,
+    InstalledPlugins,
+    InvalidSettingsError,
+    SourceSettings,
+    StandaloneSettings,
+)
+from penstock.stores.offset_file import replace_file
+from penstock.telemetry import Metrics, no_probe
+from penstock.worker import task_parts
 from penstock.worker.task.plugin_metrics import InstanceMetrics
 from penstock.worker.task.slot import (
     TaskRequest,
 )
-from penstock.worker.task_parts import TaskParts, check_worker_converters, make_parts, new_task, writers_name
+from penstock.worker.task_parts import TaskParts, check_worker_converters, make_bulk, make_parts, new_task, writers_name
 
 STRING = "org.apache.kafka.connect.storage.StringConverter"
 MINIMUM = {
@@ -196,3 +207,30 @@ def test_a_name_that_cannot_be_kept_is_used_and_a_warning_says_so(
     assert "begins anew if the worker moves to another host" in caplog.text
     (tmp_path / "offsets.bulk").write_bytes(b"\xff\xfe")
     assert writers_name({"offset.storage.file.filename": str(tmp_path / "offsets")}, "one").startswith("standalone-")
+
+
+def test_tasks_that_need_the_name_at_once_write_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = {"offset.storage.file.filename": str(tmp_path / "offsets")}
+    writes: list[Path] = []
+    second = threading.Event()
+
+    def replace(file: Path, content: bytes) -> None:
+        writes.append(file)
+        if len(writes) > 1:
+            second.set()
+        second.wait(0.1)
+        replace_file(file, content)
+
+    monkeypatch.setattr(task_parts, "replace_file", replace)
+    with ThreadPoolExecutor(2) as threads:
+        first, other = threads.map(lambda _: writers_name(here, "one"), range(2))
+    assert (first, writes) == (other, [tmp_path / "offsets.bulk"])
+
+
+def test_a_task_without_bulk_work_leaves_no_file_next_to_the_offsets(tmp_path: Path) -> None:
+    worker = StandaloneSettings.parse({**MINIMUM, "offset.storage.file.filename": str(tmp_path / "offsets")})
+    given = {"name": "a", "connector.class": "FileStreamSource", "topic": "t", "file": "f"}
+    plugins, nothing = Plugins(), cast("Any", None)
+    settings = SourceSettings.parse(given, InstalledPlugins(plugins))
+    make_bulk(ConnectorTaskId("a", 0), worker, settings, plugins, *(nothing,) * 5, probe=no_probe, exactly_once=False)
+    assert not list(tmp_path.iterdir())

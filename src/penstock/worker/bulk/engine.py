@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.errors import PySparkException
@@ -129,13 +130,13 @@ class BulkServices:
     """The parts that a task's bulk work needs.
 
     Attributes:
-        group: The name under which this worker, or its group, writes.
+        group: Gives the name under which this worker, or its group, writes; called in the first run.
         conf: The worker's ``spark.*`` properties.
         include_messages: True if the log shows records.
         probe: Called at named points, for kill tests; executors get it, too.
     """
 
-    group: str
+    group: Callable[[], str]
     runtime: SparkRuntime
     conf: Mapping[str, str]
     chain: Chain
@@ -184,7 +185,7 @@ class BulkEngine:
         Raises:
             ConnectException: The run is not possible; the message names the remedy.
         """
-        run = RunKey(self._services.group, self._task.connector, frame.run)
+        run = RunKey(self._group, self._task.connector, frame.run)
         if run in self._ended:
             raise ConnectException(
                 f"The run '{frame.run}' has ended, and was returned again: each run needs its own name. "
@@ -224,7 +225,7 @@ class BulkEngine:
         """
         if self._log is None:
             return
-        for run, plan in self._markers.plans(self._services.group, self._task.connector).items():
+        for run, plan in self._markers.plans(self._group, self._task.connector).items():
             committed = _committed(offsets, plan.source_partition)
             if is_over(plan, committed) or (run in self._ended and committed == plan.end):
                 self._log.write(self._markers.entries_of(run), _READ_S)
@@ -235,6 +236,10 @@ class BulkEngine:
             made.stop()
 
     # ------------------------------------------------------------------ beginning
+    @cached_property
+    def _group(self) -> str:
+        return self._services.group()
+
     def _check_settings(self, frame: BulkFrame) -> None:
         speculates = self._services.conf.get("spark.speculation", "false").strip().lower() == "true"
         if not self._transactions(frame) and speculates:

@@ -285,7 +285,7 @@ class Channel:
             return
         except Exception:
             log.exception(
-                "The other side of task.isolation=process sent no message of a channel; the connection is closed"
+                "The other side of task.isolation=process sent data that is not a message; the connection is closed"
             )
 
     def _received(self, size: int) -> bytearray:

@@ -2,7 +2,7 @@
 
 The `Committer` decides when delivered records count: at-least-once and exactly-once differ only there.
 
-Threads, owned by the runner: ``task-<id>`` makes the user's ``initialize``, ``start``, ``poll`` and ``stop``;
+Threads, owned by the runner: ``task-<id>`` calls the user's ``initialize``, ``start``, ``poll`` and ``stop``;
 ``convert-<id>`` runs polled batches through Spark and handles failed records; ``delivery-<id>`` creates topics, sends,
 and commits offsets on the task's own schedule, with the user's ``commit``; ``wakeup-<id>`` calls ``wakeup``, and
 ``stop`` if ``poll`` does not return.

@@ -246,7 +246,7 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
     return State.RESTARTING if again or fenced else State.FAILED
 
 
-#: Fed at each round.
+#: Fed at each turn of the loop.
 _TURNS: Final = (RunnerSignal.PROCEED, RunnerSignal.POLL_RETURNED)
 _GOES_ON: Final = TaskEnding.NO
 

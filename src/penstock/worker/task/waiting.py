@@ -293,7 +293,7 @@ def _waits_for_data(frames: Sequence[StackEntry]) -> bool:
 
 
 def because(reason: str) -> WaitReason:
-    """The same, with its cause and advice."""
+    """One of ``REASONS`` with its text."""
     return WaitReason(reason, _TEXTS[reason])
 
 

@@ -139,7 +139,7 @@ class Lab:
         )
         spark: Any = self.spark
         delivery = work(tolerant=tolerant).delivery
-        services = BulkServices("group", spark, self.conf, self.chain, delivery, self.nothing, handler)
+        services = BulkServices(lambda: "group", spark, self.conf, self.chain, delivery, self.nothing, handler)
         return BulkEngine(ConnectorTaskId("orders", 0), services)
 
     def run(self, engine: BulkEngine | None = None, frame: BulkFrame = FRAME, ended: Any = lambda: False) -> Any:
