@@ -29,6 +29,7 @@ from testkit.processes.s3_server import KEY_ID, REGION, SECRET, S3Server
 from testkit.processes.worker_group import WorkerGroup
 
 from penstock.broker import EmbeddedBroker
+from penstock.worker.task.engine import STAYS_FAILED
 from tools.chaos.kills import Kill, strike
 
 #: Longest that everything may take to run again, and to deliver all that there is, after the last kill.
@@ -39,8 +40,6 @@ VICTIMS: Final = ("worker", "JVM", "broker", "object store", "object store's con
 #: The shortest and the longest time between two kills, in seconds.
 PAUSE_S: Final = (3, 12)
 _LOOK_S: Final = 1.0
-#: What the log of a worker says of a task that has failed; one that is killed soon after would hide it.
-_FAILED: Final = "failed and will not go on before it is restarted"
 _TEXT: Final = "x" * 60
 
 #: The rows of a topic, a prefix or a table, each with how often: partition, offset, id and text.
@@ -197,7 +196,8 @@ class LakeChaos:
         if self._store.program is None:  # The other one cannot list them.
             with closing(self._store.client()) as client:
                 assert "Uploads" not in client.list_multipart_uploads(Bucket=self._store.bucket)
-        failed = [line for one in self._group.workers for line in one.text().splitlines() if _FAILED in line]
+        # A worker that is killed soon after a failure would hide it.
+        failed = [line for one in self._group.workers for line in one.text().splitlines() if STAYS_FAILED in line]
         assert not failed, f"tasks have failed: {failed}"
         self._tell(f"{sum(topic.values())} records, {len(topic)} of them different: each is once in each of four")
 

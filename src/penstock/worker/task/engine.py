@@ -249,6 +249,8 @@ def state_after(error: BaseException, *, shares_id: bool = False) -> State:
 #: Fed at each turn of the loop.
 _TURNS: Final = (RunnerSignal.PROCEED, RunnerSignal.POLL_RETURNED)
 _GOES_ON: Final = TaskEnding.NO
+#: The line in the log of a task that has failed; tools look for it.
+STAYS_FAILED: Final = "failed, and stays FAILED until it is restarted"
 
 
 class TaskEngine(ABC, Generic[TaskT]):
@@ -474,4 +476,4 @@ class TaskEngine(ABC, Generic[TaskT]):
         elif self._state_after(error) is State.RESTARTING:
             logger.warning("Task %s: %s; it is started again where its committed offsets end", self.id, error)
         else:
-            logger.error("Task %s failed, and stays FAILED until it is restarted", self.id, exc_info=error)
+            logger.error("Task %s %s", self.id, STAYS_FAILED, exc_info=error)
