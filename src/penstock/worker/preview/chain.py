@@ -2,8 +2,9 @@
 
 Observing transforms between the steps note the records; nothing is committed or written. A chain with frames runs Spark
 plans that users wrote, which may take any time and all memory: ``PreviewProcess`` runs it in a process with a small
-session (``main``). Settings and records cross over a socket; command line and environment hold none of them. The
-process ends after a time without requests, when the worker closes the socket, and, by the kernel, when it is gone.
+session (``python -m penstock.worker.preview.chain SOCKET PIPE``, two file descriptors). Settings and records cross over
+the socket; command line and environment hold none of them. The process ends after a time without requests, when the
+worker closes the socket, and, by the kernel, when the worker is gone.
 
 Threads: any; one preview at a time in the process, whose answers ``previews-session`` reads. Inside, the main thread
 waits for the end, one reads the socket, and each preview has one of its own.
