@@ -163,6 +163,7 @@ class AbstractConfig(TypedConfig):
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
         _check_all_are_settings(cls)
+        _check_faults(cls)
 
     @classmethod
     def parse(cls, properties: Mapping[str, object], *, resolve_class: ClassResolver | None = None) -> Self:
@@ -187,10 +188,10 @@ class AbstractConfig(TypedConfig):
     @classmethod
     def _of_texts(cls, properties: Mapping[str, object], resolve_class: ClassResolver | None) -> Self:
         """The values without the checks of ``refused`` and ``faults``."""
-        classes = {one.name for one in _defined(cls)[1] if one.kind is type}
+        texts = {one.name for one in _defined(cls)[1] if one.kind is str}
 
         def resolve(name: str, text: str) -> Any:
-            return text if resolve_class is None or name not in classes else resolve_class(name, text)
+            return text if resolve_class is None or name in texts else resolve_class(name, text)
 
         return cls.of(cls.definition().parse(properties, resolve_class=resolve))
 
@@ -239,6 +240,22 @@ def _check_all_are_settings(cls: type) -> None:
                 f"{cls.__module__}.{cls.__qualname__}: the field {one.name} has no setting(). Write `{one.name}: "
                 f"{kind} = setting({described})`; what is no setting has no annotation, or ClassVar[{kind}]"
             )
+
+
+def _check_faults(cls: type[AbstractConfig]) -> None:
+    """Refuses a method or setting that has the name of the hook by chance: each `parse` would fail."""
+    hook = inspect.getattr_static(cls, "faults")
+    fits = "faults" not in [one.name for one in fields(cls)]
+    if fits and inspect.isfunction(hook):
+        try:
+            inspect.signature(hook).bind(cls, {})
+        except TypeError:
+            fits = False
+    if not fits:
+        raise TypeError(
+            f"{cls.__module__}.{cls.__qualname__}: `parse` calls faults to find conflicts between settings. Write "
+            "`def faults(self, properties)`, or give this another name"
+        )
 
 
 @dataclass(frozen=True)

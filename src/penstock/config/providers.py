@@ -1,7 +1,6 @@
 """Values stored outside a configuration: placeholders `${provider:[path:]key}`, and the providers of their values.
 
-The thread that starts the worker configures each provider once; after that any
-thread may call `get`.
+The thread that starts the worker configures each provider once; after that any thread may call `get`.
 """
 
 from __future__ import annotations

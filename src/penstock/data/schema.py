@@ -451,7 +451,7 @@ class SchemaBuilder:
         Raises:
             SchemaBuilderException: It was set before, or the value does not fit the schema as built so far.
         """
-        if self._default is not None:
+        if self._default is not None and self._default != value:
             return self._set("default", value)
         # Structs are made of schemas, so this module can import them only after both are loaded.
         from penstock.data.structs import validate_value

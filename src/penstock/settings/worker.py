@@ -432,7 +432,10 @@ def providers_of(properties: Mapping[str, str]) -> tuple[ProviderSettings, ...]:
 def resolve_placeholders(
     properties: Mapping[str, str], new_provider: Callable[[ProviderSettings], ConfigProvider]
 ) -> dict[str, str]:
-    """A worker's file with its placeholders resolved; ``new_provider`` creates and configures, this closes."""
+    """A worker's file with its placeholders resolved.
+
+    ``new_provider`` creates and configures a provider, which this function closes.
+    """
     made: dict[str, ConfigProvider] = {}
     try:
         for settings in providers_of(properties):

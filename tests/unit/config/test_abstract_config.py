@@ -249,18 +249,39 @@ def test_a_conflict_between_settings_is_refused_at_parse_after_the_faults_of_sin
         _Bounds.parse({"lower": "x", "middle": "5"})
 
 
+def _old_faults(self):
+    return []
+
+
+@pytest.mark.parametrize(
+    "members",
+    [
+        {"faults": _old_faults},
+        {"faults": setting(default=1), "__annotations__": {"faults": int}},
+        {"faults": setting(), "__annotations__": {"faults": int}},
+    ],
+    ids=["method", "setting", "required setting"],
+)
+def test_another_meaning_of_the_name_of_the_hook_is_refused_with_the_class(members):
+    with pytest.raises(TypeError, match=r"\.Old: `parse` calls faults .* `def faults\(self, properties\)`"):
+        type("Old", (AbstractConfig,), {"__module__": __name__, **members})
+
+
 class _Classes(AbstractConfig):
     codec: type = setting()
     name: str = setting(type=ConfigType.CLASS, default=None)
+    narrow: type[dict] | None = setting(type=ConfigType.CLASS, default=None)
 
 
-def test_only_fields_of_type_class_are_looked_up():
-    made = _Classes.parse({"codec": "collections.OrderedDict", "name": "no.such.Class"}, resolve_class=_ordered)
-    assert (made.codec, made.name) == (OrderedDict, "no.such.Class")
+def test_classes_are_looked_up_unless_their_fields_are_texts():
+    given = {"codec": "collections.OrderedDict", "narrow": "collections.OrderedDict", "name": "no.such.Class"}
+    made = _Classes.parse(given, resolve_class=_ordered)
+    assert (made.codec, made.narrow, made.name) == (OrderedDict, OrderedDict, "no.such.Class")
 
 
 def _ordered(name, text):
-    assert (name, text) == ("codec", "collections.OrderedDict")
+    assert name in ("codec", "narrow")
+    assert text == "collections.OrderedDict"
     return OrderedDict
 
 

@@ -128,6 +128,7 @@ def test_a_schema_prints_as_in_java() -> None:
         (lambda b: b.version(1).version(2), "version has already been set"),
         (lambda b: b.doc("a").doc("b"), "doc has already been set"),
         (lambda b: b.default_value(1).default_value(2), "default has already been set"),
+        (lambda b: b.default_value(1).default_value(True), "Invalid default value"),
         (lambda b: b.default_value("x"), "Invalid default value"),
         (lambda b: b.default_value(None), "Invalid default value"),
         (lambda b: b.field("a", INT8_SCHEMA), "Cannot create fields on type INT32"),
