@@ -270,7 +270,7 @@ def test_another_meaning_of_the_name_of_the_hook_is_refused_with_the_class(membe
 class _Classes(AbstractConfig):
     codec: type = setting()
     name: str = setting(type=ConfigType.CLASS, default=None)
-    narrow: type[dict] | None = setting(type=ConfigType.CLASS, default=None)
+    narrow: type[OrderedDict[str, int]] | None = setting(type=ConfigType.CLASS, default=None)
 
 
 def test_classes_are_looked_up_unless_their_fields_are_texts():
