@@ -402,8 +402,9 @@ def _all_below(kind: type[Exception]) -> list[type[Exception]]:
     return [kind, *(found for child in kind.__subclasses__() for found in _all_below(child))]
 
 
+#: Of classes with one name the one above the others: which subclasses there are depends on the modules imported before.
 _BY_JAVA_NAME: Mapping[str, type[Exception]] = {
-    kind.__dict__["java_name"]: kind for kind in _all_below(ConnectException) if "java_name" in kind.__dict__
+    kind.__dict__["java_name"]: kind for kind in reversed(_all_below(ConnectException)) if "java_name" in kind.__dict__
 }
 
 

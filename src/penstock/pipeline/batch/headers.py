@@ -268,7 +268,7 @@ _MANY_SPELLINGS: Final = (float, decimal.Decimal)
 
 
 class HeaderWriter:
-    """Writes the headers of records as bytes."""
+    """Writes the headers of records as bytes. Thread: a task's pipeline thread."""
 
     def __init__(self, converter: HeaderConverter) -> None:
         self._converter = converter

@@ -5,7 +5,10 @@ impossible, the same transforms run here, and one warning names the cause: an in
 cannot be pickled; a class that Python workers cannot import. This is checked before the first record is sent, and
 remembered while the task runs. If a Python worker crashes on records, they are not tried here: a transform that ends a
 process would end this one. Invariant 6. A task of Spark takes rows of one column, each a part of a batch as bytes, and
-returns one row for each.
+returns one row for each. Only plain data crosses, so a transform's arguments and results arrive unchanged.
+
+Thread: ``Spreader``: a task's pipeline thread. ``StatelessWork``: the one thread of a Python worker, which serves one
+task of Spark at a time; later tasks reuse it, and the chains that it has made.
 """
 
 from __future__ import annotations

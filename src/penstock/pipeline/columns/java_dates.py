@@ -244,7 +244,10 @@ class PythonArithmetic:
 
 
 class ColumnArithmetic(PythonArithmetic):
-    """Arithmetic on columns; numbers are ``bigint``."""
+    """Arithmetic on columns; numbers are ``bigint``.
+
+    Columns never raise: divisors are constants, and what may overflow uses Spark's ``try_`` forms.
+    """
 
     def number(self, value: int) -> Value:
         return F.lit(value).cast("bigint")

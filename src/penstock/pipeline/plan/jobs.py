@@ -1,7 +1,7 @@
 """Runs compiled steps on Spark: groups of records in, their outcomes out, one job for each large group.
 
 A job reads Arrow and returns Arrow; nothing else depends on it, so it can run again (Invariant 6). Plans are kept by
-(steps, shape) for as long as the session lives, and steps are values: tasks with equal chains share them. Small groups
+``PlanOrder`` for as long as the session lives, and steps are values: tasks with equal chains share them. Small groups
 share one job: one costs some milliseconds whatever it does, and its first run many more, so fifty tables in one poll
 must not cost fifty plans. Each group keeps its own columns in the shared input, null in the rows of the others, and the
 output picks by the number of the group. A Spark DataFrame that a task returned is the exception: its job is the task's
@@ -101,7 +101,7 @@ class Plan:
         mapped: What Python workers make of the rows in the place of a projection.
         counted: True if only the number of rows of its output counts: it gives back the input.
         driver_plans: By the schema of the input; None where PySpark's own way has to be taken.
-        passed: The size of the largest batch that it has taken.
+        passed: The largest batch that it has taken, in bytes.
     """
 
     layers: Sequence[Sequence[Column]]
@@ -111,13 +111,9 @@ class Plan:
     reads: frozenset[str] = frozenset()
     lookups: frozenset[TopicLookup] = frozenset()
     places: Mapping[int, FaultPlace] = field(default_factory=dict)
-    # What Python workers make of the rows in the place of a projection.
     mapped: Mapped | None = None
-    # Of its output only the number of rows counts: it gives back the input.
     counted: bool = False
-    # By the schema of the input; None where PySpark's own way has to be taken.
     driver_plans: dict[pa.Schema, DriverPlan | None] = field(default_factory=dict)
-    # The largest batch that it has taken, in bytes.
     passed: list[int] = field(default_factory=lambda: [0])
 
     def projections(self) -> list[Sequence[Column | str]]:

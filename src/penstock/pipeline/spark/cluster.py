@@ -74,7 +74,7 @@ def cluster_settings(
     reach: Callable[[str, int], str | None] = address_towards,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str | None]:
-    """The settings that a session on a cluster has by default.
+    """The settings that a session on a cluster has by default; a user's own always win.
 
     Executors connect to the driver, so a driver that listens on the loopback address has none that are elsewhere. With
     a standalone master the driver's address is the one that leads to the master; other clusters' masters are asked by
@@ -180,7 +180,10 @@ _NOT_KNOWN: Final = (
 
 @dataclass(frozen=True)
 class StandaloneMaster:
-    """A standalone master, or several of which one leads, as it can be asked from outside."""
+    """A standalone master, or several of which one leads, as it can be asked from outside.
+
+    The driver is not told why it gets no executor.
+    """
 
     addresses: Sequence[tuple[str, int]]
     ui_port: int

@@ -2,7 +2,8 @@
 
 A job has a fixed cost that a small batch does not pay back. So at most `permits` jobs run at a time; batches that
 arrive meanwhile wait, and the next job includes every waiting batch with the same plan. A batch never waits when a
-permit is free. No object here owns a thread: the callers' threads (one pipeline thread for each task) run the jobs.
+permit is free. No object here owns a thread: the callers' threads (one pipeline thread for each task) run the jobs. All
+state of an object is guarded by one condition.
 """
 
 from __future__ import annotations
@@ -140,6 +141,7 @@ class PythonWork:
 
     def end(self) -> None:
         """Ends it, and lets nothing more begin; waits for the end."""
+        # Spark does not know a job yet that is about to begin, so it is asked again.
         for _ in range(_TRIES):
             with self._changed:
                 self._ended = True

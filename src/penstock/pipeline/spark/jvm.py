@@ -568,7 +568,7 @@ def archive_option() -> str:
 
 
 def archive_spark(target: Path | None = None) -> Path:
-    """Makes the archive, or makes it again; None is the place where workers look for it.
+    """Makes the archive, or makes it again; ``target`` None: where workers look for it.
 
     Raises:
         ArchiveFailedException: there is no Java, Spark does not start, or the file cannot be written.
@@ -589,7 +589,6 @@ def archive_spark(target: Path | None = None) -> Path:
 
 def _record(made: str) -> None:
     """Run a session whose JVM writes its classes to this file at its end."""
-    import pyarrow as pa
     from pyspark import SparkConf
     from pyspark.sql import SparkSession
 

@@ -223,7 +223,7 @@ class SparkRuntime:
             self._executors.close()
 
     def session(self, timeout_s: float | None = None) -> SparkSession:
-        """Waits for the session; None waits until it is up or has failed.
+        """Waits for the session; without ``timeout_s`` until it is up or has failed.
 
         Raises:
             SparkUnavailableException: it cannot start (with the cause), or is not up in time.
@@ -259,7 +259,8 @@ class SparkRuntime:
     ) -> T:
         """Runs a job on the session; when the session is lost meanwhile, again on the next one. Invariant 6.
 
-        ``instead`` is asked with each loss; what it gives is called in the place of running the job again.
+        ``job`` may run more than once: it is a pure function of its Arrow data. ``instead`` is asked with each loss;
+        what it gives is called in the place of running the job again.
 
         Raises:
             SparkUnavailableException: no session can be started, or the job has brought down several.

@@ -1,8 +1,10 @@
-"""Which batches go as rows."""
+"""Which batches go as rows, and the errors of a batch."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 
 import numpy as np
 import pyarrow as pa
@@ -10,7 +12,10 @@ import pytest
 
 from penstock.api import SinkRecord
 from penstock.converters.json.reading import ReadJson
+from penstock.converters.json.values import UntypedValueError
 from penstock.data import INT32_SCHEMA, Schema, SchemaBuilder, Struct, Type
+from penstock.errors import DataException
+from penstock.pipeline.batch import batches
 from penstock.pipeline.batch.batches import Failures, Why
 from penstock.pipeline.batch.groups import (
     HUGE_BYTES,
@@ -160,3 +165,16 @@ def test_rows_count_as_the_record_that_they_were_made_of() -> None:
     taken.spread(np.array([0, 1, 1, 2]))
 
     assert taken.paths(4) == {None: 2, Why.MIXED_VALUES: 2}
+
+
+def test_an_error_of_a_plan_has_the_class_of_its_name_whatever_was_imported_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    spec = spec_from_file_location("imported_later", batches.__file__)
+    assert spec is not None
+    assert spec.loader is not None
+    later = module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, spec.name, later)
+    spec.loader.exec_module(later)
+    assert UntypedValueError.java_name == DataException.java_name
+    assert type(later.exception_of(DataException.java_name, "told")) is DataException
