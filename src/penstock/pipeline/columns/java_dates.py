@@ -6,7 +6,8 @@ Python integers and for columns (``date_parsing`` has the way back). Usual patte
 a tenth of the time. A name of a time zone stands for one offset, the one its zone has now; Java looks up what the zone
 had at that time.
 
-Source: java.text.SimpleDateFormat (compile, format, subParseZoneString, subParseNumericZone).
+Source: java.text.SimpleDateFormat (compile, format, subParseZoneString, subParseNumericZone),
+java.text.DateFormatSymbols.
 """
 
 from __future__ import annotations
