@@ -179,7 +179,11 @@ class JsonText:
             return False
         if physical.form is LayoutKind.DECIMAL:
             return self.numeric_decimals
-        return all(self._is_plain(one, child) for one, child in members_of_layout(schema, physical))
+        members = members_of_layout(schema, physical)
+        # No key of a map column is null, so its default is not used.
+        if physical.form is LayoutKind.MAP:
+            members = members[1:]
+        return all(self._is_plain(one, child) for one, child in members)
 
     def _rebuilt(self, column: Column, schema: Schema | None, physical: Layout) -> Column:
         if schema is None or self._is_plain(schema, physical):
