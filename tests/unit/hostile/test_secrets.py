@@ -479,9 +479,9 @@ def test_what_is_hidden_in_a_text_costs_time_by_its_length(kind: str) -> None:
             values = {f"value-{n}": f"${{env:{n}}}" for n in range(size // 20)}
         else:
             given, resolved = {"a": "${env:X}a" * (size // 20)}, {"a": "aaba" * (size // 20)}
-        began = time.perf_counter()
+        began = time.thread_time()
         Redaction({**values, **provided_values(given, resolved)}).text(text)
-        return time.perf_counter() - began
+        return time.thread_time() - began
 
     run(100)
     small, large = (min(run(size) for _ in range(3)) for size in (5_000, 20_000))
