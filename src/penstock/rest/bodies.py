@@ -14,6 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
 from penstock.config.parse import java_trim
+from penstock.converters.json.plain_bytes import plain_json
 from penstock.errors import BadRequestException
 from penstock.herder.changes import other_name
 from penstock.herder.offset_changes import AlterRequest, OffsetEntry
@@ -71,9 +72,6 @@ def parse_json(body: bytes, parse_float: Callable[[str], float] = float) -> obje
     >>> parse_json(b'{"a": [1, 1.50]}'), parse_json(b"\\xff\\xfe7\\x00")
     ({'a': [1, 1.5]}, 7)
     """
-    # Imported here: it brings NumPy and Arrow, and the server answers before they are there.
-    from penstock.converters.json.plain_bytes import plain_json
-
     try:
         text = plain_json(body).decode().lstrip(" \t\r\n")
         # Text after the value is ignored, as Jackson does.

@@ -22,6 +22,7 @@ from pyspark.sql import functions as F
 
 from penstock.api.arrow import one_array
 from penstock.config import CaseInsensitiveValidString, Importance, Width, setting
+from penstock.converters.json.byte_columns import ShortcutMemory, odd_rows, plain_column
 from penstock.converters.json.envelope import (
     BAD_SYNTAX,
     LACKS_ENVELOPE,
@@ -31,13 +32,7 @@ from penstock.converters.json.envelope import (
     read_schema,
     schema_text,
 )
-from penstock.converters.json.plain_bytes import (
-    ShortcutMemory,
-    UnreadableBytesError,
-    odd_rows,
-    plain_column,
-    plain_json,
-)
+from penstock.converters.json.plain_bytes import UnreadableBytesError, plain_json
 from penstock.converters.json.reading import ReadJson
 from penstock.converters.json.schemaless import AlikeObjects, ReadObjects, json_texts, read_schemaless_column
 from penstock.converters.json.structs import PlainPayloads

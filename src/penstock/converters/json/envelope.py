@@ -24,7 +24,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.converters.json.plain_bytes import with_rows
+from penstock.converters.json.byte_columns import with_rows
 from penstock.converters.json.values import parse_json, read_value, without_leading_zeros, write_value
 from penstock.data import Schema, SchemaBuilder, Struct, Type
 from penstock.data.conversions import wrap

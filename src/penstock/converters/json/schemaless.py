@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import functions as F
 
-from penstock.converters.json.plain_bytes import ShortcutMemory
+from penstock.converters.json.byte_columns import ShortcutMemory
 from penstock.converters.json.structs import BOOLEAN, PLAIN_NAME, REAL, STRING, ObjectTexts, ReadTexts, bound_of, whole
 from penstock.data import Type
 from penstock.pipeline.columns.java_text import java_texts, text_of

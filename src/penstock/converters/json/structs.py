@@ -29,9 +29,9 @@ import pyarrow.compute as pc
 import pyarrow.json as pj
 
 from penstock.api.arrow import one_array
+from penstock.converters.json.byte_columns import ShortcutMemory
 from penstock.converters.json.envelope import Envelope
 from penstock.converters.json.lenient import layout_of
-from penstock.converters.json.plain_bytes import ShortcutMemory
 from penstock.data import Schema, Type
 from penstock.data.logical import LOGICAL_NAMES, Date, Timestamp
 from penstock.pipeline.columns.layout import TextBound, arrow_type, with_bound

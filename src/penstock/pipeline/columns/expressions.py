@@ -56,7 +56,7 @@ def spark_text(error: Exception) -> str:
 WIDE: Final = "decimal(38,0)"
 _TWO_64: Final = "18446744073709551616"
 _TWO_63: Final = "9223372036854775808"
-#: Bits that leave nothing of a number in the lowest 64: ten to this power is a multiple of 2 to this power.
+#: Multiples of ten to this power have zeros in the lowest 64 bits.
 _LOW_BITS: Final = 64
 _INT_LIMIT: Final = 2**31
 

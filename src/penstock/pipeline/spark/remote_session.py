@@ -1,7 +1,7 @@
 """A session on a Spark Connect server: connection, settings, heartbeat, end.
 
 The server belongs to somebody else: it may be restarted, and it is not ours to kill. A session that was lost is never
-mended (a server that comes back knows nothing of it); it is closed, which makes the calls that wait for it fail, and
+mended (a server that comes back has forgotten it); it is closed, which makes the calls that wait for it fail, and
 another one is made. PySpark decides by the process between its two APIs, so a process has either classic or remote
 sessions.
 """

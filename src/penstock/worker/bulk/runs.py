@@ -3,7 +3,7 @@
 A run continues after its markers, or starts over (``continues``); ``Skipping`` leaves out the rows that a partition has
 written before, and detects a query that returns different rows. ``Failure`` is the failure of an attempt on an
 executor, encoded in the text of the exception that Spark passes on. The topic of markers is Penstock's own: Kafka
-Connect in Java knows nothing of it. Invariant 5. Thread: values; ``Markers``: any.
+Connect in Java does not read it. Invariant 5. Thread: values; ``Markers``: any.
 """
 
 from __future__ import annotations

@@ -203,7 +203,7 @@ def delivery_of(
 ) -> SinkDelivery | None:
     """Leaves out rows of partitions that have gone or were rewound, handles failed records, cuts at a fatal one.
 
-    None if nothing of the batch counts.
+    Returns None if no row of the batch counts any more.
     """
     fetched, batch = converted.fetched, converted.batch
     table, records, errors = fetched.table, records_by_row(batch, fetched.table.num_rows), dict(batch.errors)

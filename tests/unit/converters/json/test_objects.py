@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from penstock.converters.json import plain_bytes as byte_columns
+from penstock.converters.json import byte_columns
 from penstock.converters.json import schemaless as json_objects
 from penstock.converters.json.schemaless import AlikeObjects
 from penstock.data import Type

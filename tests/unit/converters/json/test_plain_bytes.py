@@ -16,12 +16,9 @@ import pytest
 from differential.json_bytes import cases, data_of, told
 
 from penstock.config.parse import java_trim
+from penstock.converters.json.byte_columns import plain_column
 from penstock.converters.json.converter import JsonConverter
-from penstock.converters.json.plain_bytes import (
-    UnreadableBytesError,
-    plain_column,
-    plain_json,
-)
+from penstock.converters.json.plain_bytes import UnreadableBytesError, plain_json
 from penstock.converters.primitives import ByteArrayConverter
 from penstock.data import BYTES_SCHEMA, OPTIONAL_BYTES_SCHEMA, STRING_SCHEMA, Decimal, Schema
 from penstock.data.text import to_java_text
